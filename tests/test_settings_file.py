@@ -123,6 +123,24 @@ def test_names_with_dots_need_no_quotes_in_a_table(write: Write) -> None:
     }
 
 
+def test_a_topic_or_a_pattern_in_quotes_has_settings_of_its_own(write: Write) -> None:
+    write(
+        '[topic_settings]\nretention.ms = ""\n"max.message.bytes" = 1048588\n'
+        '"kappa.*.changelog" = {segment.ms = 5, partitions = 6}\n'
+        '"secret?" = {segment.ms = 7}\n'
+        '[topic_settings."loyalty.e0001"]\nretention.ms = "9"\n"cleanup.policy" = "compact"'
+    )
+    config = Config.from_env({})
+    assert config.topic_settings == {
+        "retention.ms": "",
+        "max.message.bytes": "1048588",
+        "kappa.*.changelog": {"segment.ms": "5", "partitions": "6"},
+        "secret?": {"segment.ms": "7"},
+        "loyalty.e0001": {"retention.ms": "9", "cleanup.policy": "compact"},
+    }
+    assert Config.from_env(config.to_env()).topic_settings == config.topic_settings
+
+
 @pytest.mark.parametrize(
     ("text", "instead"),
     [
@@ -136,6 +154,7 @@ def test_names_with_dots_need_no_quotes_in_a_table(write: Write) -> None:
         ("topologies = 1", 'topologies = "1"'),
         ('spark_conf = \'{"spark.ssl.keyPassword": "s3cret"}\'', 'spark_conf = {"name" = "value"}'),
         ("[topic_settings]\na = [1, 2]", 'topic_settings = {"a" = "1,2"}'),
+        ('[topic_settings]\n"a.*" = {b = [1, 2]}', 'topic_settings."a.*" = {"b" = "1,2"}'),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_the_line_to_write(write: Write, text: str, instead: str) -> None:

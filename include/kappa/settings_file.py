@@ -25,6 +25,9 @@ VARIABLE = "KAPPA_SETTINGS"
 _SECRETS = ("mask_key", "webhook_url")
 #: Names in a table whose values are secrets.
 _SECRET_KEY = re.compile(r"password|passphrase|secret|jaas|access.?key|(?:^|\.)token$", re.IGNORECASE)
+#: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
+_BY_TOPIC = "topic_settings"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS = {"str": "a text", "Path": "a text", "int": "a whole number", "float": "a number"}
 
 
@@ -104,7 +107,7 @@ def _check_secret(path: Path, name: str, value: Any) -> None:
     secret = name if name in _SECRETS else ""
     if name == "schema_registry" and "@" in str(value):
         secret = f"a login in {name}"
-    if isinstance(value, dict):
+    if isinstance(value, dict) and name != _BY_TOPIC:  # topics have no secrets, whatever their names
         secret = next((f"{name}.{key}" for key, _ in _flat(value) if _SECRET_KEY.search(key)), "")
     if secret:
         variable = f"KAPPA_{name.upper()}"
@@ -127,7 +130,7 @@ def _native(path: Path, item: Field[Any], value: Any) -> Any:
         case "str" | "Path" if isinstance(value, str):
             return value
         case kind if kind not in _KINDS and isinstance(value, dict):
-            return dict(_flat(value))
+            return dict(_flat(value, has_topics=item.name == _BY_TOPIC))
     is_table = str(item.type) not in _KINDS
     line = (
         f"a {type(value).__name__} as {item.name}" if is_table else _line(item.name, value)
@@ -163,13 +166,18 @@ def _line(name: str, value: Any) -> str:
     return f"{name} = {json.dumps(value, default=str, ensure_ascii=False) if is_plain else value}"
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A table without tables in it: TOML takes the dots of ``spark.driver.memory`` for such."""
+def _flat(table: Mapping[str, Any], prefix: str = "", *, has_topics: bool = False) -> Iterator[tuple[str, Any]]:
+    """A table without tables in it: TOML takes the dots of ``spark.driver.memory`` for such.
+
+    Where a table has those of topics, one under a key that needs quotes stays: it is a topic's name, or a pattern.
+    """
     for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
+        if not isinstance(value, dict):
             yield f"{prefix}{key}", value
+        elif has_topics and not _BARE.fullmatch(key):
+            yield key, dict(_flat(value))
+        else:
+            yield from _flat(value, f"{prefix}{key}.")
 
 
 def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -> None:
@@ -181,7 +189,9 @@ def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -
                 name=key,
                 path=str(path),
             )
-        if not isinstance(item, str | int | float):
+        if isinstance(item, dict):
+            _check_table(path, f"{name}.{json.dumps(key)}", item, fields)
+        elif not isinstance(item, str | int | float):
             raise ConfigError(
                 f"{path} has {name}.{key}, which is neither a text nor a number. Write: "
                 f"{_line(name, {key: ','.join(map(str, item)) if isinstance(item, list) else str(item)})}",

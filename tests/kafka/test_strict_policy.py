@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,13 @@ def test_a_topic_that_the_policy_accepts_is_not_refused(strict: Broker) -> None:
     assert strict.refusals([topic]) == {}, "an existing topic is taken as it is"
 
 
+def test_a_policy_on_numbers_or_names_is_no_matter_of_settings(strict: Broker) -> None:
+    many = replace(changelog("kappa.many", retention_ms="", max_message_bytes=""), partitions=9)
+    assert strict.refusals([many])["kappa.many"].settings == ("partitions", "segment.ms")
+    refusal = strict.refusals([changelog("kappa.forbidden", retention_ms="")])["kappa.forbidden"]
+    assert (refusal.settings, refusal.is_policy) == ((), True)
+
+
 def test_a_plan_names_policy_topic_and_settings_and_passes_with_others(strict: Broker, tmp_path: Path) -> None:
     with site(tmp_path / "site", strict, 900) as here:
         here.topic = "site900.source"
@@ -68,10 +76,12 @@ def test_a_plan_names_policy_topic_and_settings_and_passes_with_others(strict: B
             assert finding["code"] == "topic-refused"
             assert finding["numbers"]["policy"] == topic_policy.POLICY
             assert finding["numbers"]["refused"] == ["retention.ms", "segment.ms", "max.message.bytes"]
-        assert {one.numbers["topic"] for _, one in objections(here.config, [here.name])} == set(findings)
-        here.config = replace(here.config, topic_settings=topic_policy.ACCEPTED)
-        assert here.run("plan NAME")[0] == 0
-        assert objections(here.config, [here.name]) == []
+        assert {one.numbers["topic"] for one in objections(here.config, [here.name])[here.name] or ()} == set(findings)
+        (value,) = {one["remedy"].partition("KAPPA_TOPIC_SETTINGS='")[2].partition("'")[0] for one in findings.values()}
+        for settings in (topic_policy.ACCEPTED, json.loads(value)):
+            here.config = replace(here.config, topic_settings=settings)
+            assert here.run("plan NAME")[0] == 0
+        assert objections(here.config, [here.name]) == {here.name: []}
         assert here.listing() == before
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import psutil
 import pytest
@@ -370,6 +370,26 @@ def test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_command
     assert "; ".join(commands) in finding.remedy
     allowed = control.start.planned(config, "shop.balances", actor="test", allow=["topics-missing"])
     assert [effect for effect in allowed.effects if "build epoch 1" in effect.what], "drivers may have another login"
+
+
+@pytest.mark.broker
+def test_a_topic_that_the_doctor_may_not_delete_is_named_and_its_proof_holds(
+    filled: kafka.KafkaProcess, tmp_path: Path
+) -> None:
+    with doctor._topic(user(filled, tmp_path, rights(), **NAMES), {}) as topic:
+        assert doctor._leftover(filled.bootstrap_servers, topic) == ""
+    assert topic not in Broker(filled.bootstrap_servers).topics()
+    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Delete"], **NAMES)
+    settings = {"HOME": tmp_path / "home", "TOPOLOGIES": tmp_path / "none", "BOOTSTRAP_SERVERS": servers}
+    named = {f"KAPPA_{name}": str(value) for name, value in settings.items()}
+    config = Config.from_env({**named, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    proofs = cast("Generator[doctor.Proof]", doctor._broker_and_spark(config))
+    proof = next(proofs)
+    proofs.close()  # it would raise here, or yield another proof
+    (left,) = Broker(filled.bootstrap_servers).topics("kappa.doctor.")
+    assert (proof.name, proof.ok) == ("kafka", True)
+    assert proof.detail.endswith(f"{left} stays")
+    assert proof.remedy.endswith(f"--delete --topic {left}")
 
 
 @pytest.mark.broker

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.brokers import watched
 from support.token_server import TokenServer, started
 
-from kappa.config import Servers
-from kappa.errors import ConfigError
+from kappa.config import Config, Servers
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import java_options
 from kappa.kafka.producer import Sender
@@ -21,7 +23,7 @@ from kappa.properties import parsed, written
 from kappa.spark.kafka_source import read_log
 from kappa.spark.live_query import LiveQuery
 from kappa.wire.encoding import Record
-from kappa_local import logins
+from kappa_local import kafka, logins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +85,48 @@ def test_wrong_credentials_are_reported_with_their_file(tokens: TokenServer, ser
         client.topics()
     assert str(file) in str(refused.value) and "refuses the login" in str(refused.value)
     assert tokens.refusals > 0
+
+
+@pytest.fixture
+def out(tokens: TokenServer) -> Iterator[None]:
+    """The server of tokens answers none."""
+    tokens.is_out = True
+    yield
+    tokens.is_out = False
+
+
+@pytest.mark.usefixtures("out")
+def test_an_outage_of_the_server_of_tokens_passes_and_is_named(tokens: TokenServer, servers: Servers) -> None:
+    with Broker(servers, timeout_seconds=1) as client, pytest.raises(BrokerUnreachableError) as waits:
+        client.topics()
+    assert f"{tokens.url}/token" in str(waits.value)
+
+
+def test_a_server_of_tokens_that_is_gone_passes_and_is_named(servers: Servers, tmp_path: Path) -> None:
+    file, gone = tmp_path / "gone.properties", f"http://{kafka.HOST}:{kafka.free_port()}/token"
+    name = "sasl.oauthbearer.token.endpoint.url"
+    logins.write_private(file, written(parsed(Path(servers.client_file).read_text()) | {name: gone}))
+    with Broker(Servers(str(servers), str(file)), timeout_seconds=1) as client, pytest.raises(KappaError) as waits:
+        client.topics()
+    assert isinstance(waits.value, BrokerUnreachableError)
+    assert str(waits.value).startswith(f"Clients get no token from {gone}") and str(file) in str(waits.value)
+
+
+def test_a_driver_whose_own_token_still_counts_sees_that_new_clients_get_none(
+    tokens: TokenServer, servers: Servers
+) -> None:
+    config = Config.from_env({"KAPPA_BOOTSTRAP_SERVERS": str(servers), "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    epoch: Any = SimpleNamespace(config=config, plan=SimpleNamespace(topic_ids={"pos": ""}))
+    voice: Any = None
+    engines = LazyEngines(epoch, voice)
+    assert engines.is_kafka_there()
+    engines.broker.topics()
+    tokens.is_out = True
+    try:
+        assert not engines.is_kafka_there()
+    finally:
+        tokens.is_out = False
+        engines.close()
 
 
 @pytest.mark.spark

@@ -9,10 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.findings import findings_of
 from support.needed_findings import VERSIONED
 from support.sites import Site, eager_broker, site
 
+from kappa.control.new_topics import objections
 from kappa.kafka.broker import Broker
+from kappa_local import doctor
 
 __all__ = ["eager_broker"]
 
@@ -76,6 +79,30 @@ def test_an_epoch_takes_the_number_of_empty_topics_that_were_made_for_it(here: S
     assert planned_epoch(here) == 2
 
 
+@pytest.mark.parametrize("kind", ["versioned", "changelog"])
+def test_a_name_that_is_another_topics_to_kafka_is_a_finding_of_plan_and_doctor(here: Site, kind: str) -> None:
+    name = f"{here.topic}.moves.e0001" if kind == "versioned" else here.paths(1).changelog("balances")
+    here.create(name.replace(".", "_"))
+    code, answer = here.run("plan NAME --json")
+    refused = {one["code"]: one for one in findings_of(answer) if one["severity"] == "refuse"}
+    assert code == 1
+    assert set(refused) == {"topic-refused", *(["versioned-topic-taken"] if kind == "versioned" else [])}
+    assert refused["topic-refused"]["numbers"]["topic"] == name
+    assert "collides with existing topic" in refused["topic-refused"]["message"]
+    assert "KAPPA_TOPIC_SETTINGS" not in refused["topic-refused"]["remedy"]
+    assert "topic-refused" in {one.code for one in objections(here.config, [here.name])[here.name] or ()}
+
+
+def test_commands_begin_with_the_topics_that_an_epoch_on_record_lacks(here: Site) -> None:
+    here.config = replace(here.config, launcher="elsewhere")
+    assert here.run("start NAME --execute --detach")[0] == 0
+    here.deploy()  # later epochs have no versioned topic
+    here.kafka.create_topic(here.paths(1).markers, 1)
+    first = [here.paths(1).changelog("balances"), f"{here.topic}.moves.e0001"]
+    second = [here.paths(2).markers, here.paths(2).changelog("balances")]
+    assert [one["name"] for one in commands(here)] == [*first, *second]
+
+
 def test_a_number_without_empty_topics_is_taken_by_its_group(here: Site) -> None:
     here.kafka.set_group_offsets(here.paths(3).name, here.end)
     assert planned_epoch(here) == 4
@@ -94,4 +121,16 @@ def test_topics_to_read_get_the_configured_settings_unless_the_command_names_oth
         2,
         "86400000",
         "86400000",
+    )
+
+
+def test_the_doctor_counts_the_topologies_that_were_asked_and_names_the_others(here: Site) -> None:
+    assert doctor._topics(here.config) == (
+        "the brokers would make the topics of the next epoch of 1 topologies, or have them"
+    )
+    here.delete()
+    (here.config.topologies / "broken.py").write_text("import no_such_module\n\nTopology(name='a.b')\n")
+    assert doctor._topics(here.config) == (
+        "the brokers would make the topics of the next epoch of 0 topologies, or have them; not asked for "
+        f"{here.name} (a source is missing), broken.py (does not import)"
     )

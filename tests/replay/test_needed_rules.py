@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from kappa.replay.epoch_topics import EpochTopic, Kind, NeededTopic, TopicRefusal, creation, overridden
+from kappa.replay.epoch_topics import EpochTopic, Kind, NeededTopic, Overrides, TopicRefusal, creation, overridden
 from kappa.replay.facts import Facts, OutputFacts
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.rules.needed import needed_findings
@@ -44,9 +45,76 @@ def test_a_policy_that_refuses_a_topic_is_named_with_topic_setting_and_way_out(f
         "Policy org.Strict of the brokers refuses new topic 'kappa.retail.loyalty.e0004.rewards.changelog', a "
         "changelog: too small. It would be made with segment.ms=1."
     )
-    assert """KAPPA_TOPIC_SETTINGS='{"kappa.retail.loyalty.e0004.rewards.changelog": {"segment.ms": ""}}'""" in (
+    assert """KAPPA_TOPIC_SETTINGS='{"kappa.retail.loyalty.e*.rewards.changelog": {"segment.ms": ""}}'""" in (
         finding.remedy
     )
+
+
+def test_the_way_out_keeps_what_is_set_and_has_all_topics_for_later_epochs_too(facts: Facts) -> None:
+    markers, own = "kappa.retail.loyalty.e0004.markers", "kappa.retail.loyalty.e*.markers"
+    before: Overrides = {
+        "retention.ms": "5",
+        own: {"segment.bytes": "7", "retention.bytes": "9"},
+        "kappa.*": {"segment.ms": "6", "retention.bytes": "8"},
+        "kappa.*.changelog": {"cleanup.policy": "delete"},
+    }
+    refusal = TopicRefusal(reason="too small", settings=("segment.ms", "retention.ms"), is_policy=True)
+    changelog = NeededTopic(topic=overridden(topic(), before))
+    others = [
+        NeededTopic(topic=overridden(topic("markers", markers), before), refusal=refusal),
+        NeededTopic(topic=overridden(topic("versioned", "loyalty.e0004"), before), refusal=refusal),
+    ]
+    refused = findings(replace(facts, topic_settings=before), changelog, *others)
+    assert [one.code for one in refused] == ["topic-unfit", "topic-refused", "topic-refused"]
+    values = {one.remedy.partition("KAPPA_TOPIC_SETTINGS='")[2].partition("'")[0] for one in refused}
+    (value,) = values
+    after: Overrides = json.loads(value)
+    assert {name: after[name] for name in before if name != own} == {n: before[n] for n in before if n != own}
+    for epoch in ("e0004", "e0005"):
+        new = overridden(topic(name=f"kappa.retail.loyalty.{epoch}.rewards.changelog"), after)
+        assert new.settings == {"cleanup.policy": "compact", "segment.ms": "6", "retention.ms": "5"} | {
+            "retention.bytes": "8"
+        }
+        new = overridden(topic("markers", f"kappa.retail.loyalty.{epoch}.markers"), after)
+        assert new.settings == {"cleanup.policy": "compact", "segment.bytes": "7", "retention.bytes": "8"}
+        assert overridden(topic("versioned", f"loyalty.{epoch}"), after).settings == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize("names", [(), ("cleanup.policy",)], ids=["nothing to blame", "what it needs"])
+def test_a_refusal_without_a_setting_to_leave_out_shows_all_and_names_no_value(
+    facts: Facts, names: tuple[str, ...]
+) -> None:
+    refusal = TopicRefusal(reason="at most one partition", settings=names, is_policy=True)
+    (finding,) = findings(facts, NeededTopic(topic=topic(), refusal=refusal))
+    if not names:
+        assert finding.message.endswith("It would be made with partitions=2, cleanup.policy=compact, segment.ms=1.")
+    assert "={" not in finding.remedy and "='" not in finding.remedy
+    assert "partitions and replication.factor too" in finding.remedy
+
+
+def test_a_refused_number_of_partitions_has_one_in_the_way_out(facts: Facts) -> None:
+    refusal = TopicRefusal(reason="at most one", settings=("partitions", "segment.ms"), is_policy=True)
+    (finding,) = findings(facts, NeededTopic(topic=topic(), refusal=refusal))
+    assert finding.message.endswith("It would be made with partitions=2, segment.ms=1.")
+    assert '{"partitions": "1", "segment.ms": ""}' in finding.remedy
+
+
+@pytest.mark.parametrize("kind", ["changelog", "versioned"])
+def test_a_text_for_a_number_has_the_finding_of_the_brokers_alone(facts: Facts, kind: Kind) -> None:
+    new = overridden(
+        topic(kind),
+        {"cleanup.policy": "delete", "retention.ms": "30d", "retention.bytes": "2GB", "max.message.bytes": "2MB"},
+    )
+    refusal = TopicRefusal(reason="not a number", settings=("retention.ms", "retention.bytes", "max.message.bytes"))
+    assert [one.code for one in findings(facts, NeededTopic(topic=new, refusal=refusal))] == ["topic-refused"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_text_for_a_number_does_not_hide_what_a_login_may_not_create(facts: Facts, policy: str) -> None:
+    settings = {"cleanup.policy": policy, "retention.ms": "30d", "max.message.bytes": "2MB"}
+    refusal = TopicRefusal(reason="no", is_right=True)
+    codes = [one.code for one in findings(facts, NeededTopic(topic=overridden(topic(), settings), refusal=refusal))]
+    assert codes == ["topics-missing", *(["topic-unfit"] if "delete" in policy else [])]
 
 
 def test_all_topics_that_a_login_may_not_create_are_in_one_finding_with_their_commands(facts: Facts) -> None:
@@ -117,7 +185,11 @@ def test_a_versioned_topic_that_was_made_before_is_judged_as_an_output(facts: Fa
     own = OutputFacts(topic="loyalty", of="notifications", time="at")
     facts = replace(facts, topology=replace(facts.topology, own_outputs=(own,)))
     present = KEEPING | {"message.timestamp.type": "LogAppendTime"}
-    (finding,) = findings(facts, NeededTopic(topic=topic("versioned", "loyalty.e0004"), present=present))
+    needed = NeededTopic(topic=topic("versioned", "loyalty.e0004"), present=present)
+    adopted, finding = findings(facts, needed)
+    assert (adopted.code, adopted.severity) == ("versioned-topic-adopted", Severity.WARN)
+    assert adopted.numbers == {"adopted": ["loyalty.e0004"]}
+    assert findings(replace(facts, colliding_topics=("loyalty.e0004",)), needed) == [finding], "it is not taken"
     assert (finding.code, finding.numbers["topic"]) == ("output-rewrites-timestamps", "loyalty.e0004")
 
 

@@ -37,7 +37,7 @@ def _(here: Site) -> Provoked:
         command="plan NAME",
         numbers={"topic": name, "refused": ["retention.m"], "policy": ""},
         says=f"Kafka refuses new topic {name!r}, a changelog: Unknown topic config name: retention.m",
-        remedy=f"""KAPPA_TOPIC_SETTINGS='{{"{name}": {{"retention.m": ""}}}}'""",
+        remedy=f"""{{"retention.m": "5"}}, "{name.replace(".e0001.", ".e*.")}": {{"retention.m": ""}}}}'""",
     )
 
 
@@ -52,4 +52,19 @@ def _(here: Site) -> Provoked:
         numbers={"topic": f"{here.topic}.moves.e0001", "limit": "retention.ms=604800000"},
         says="keeps records for a limited time",
         remedy="retention.ms=-1",
+    )
+
+
+@provokes("versioned-topic-adopted")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce()
+    here.deploy(outputs=VERSIONED)
+    name = f"{here.topic}.moves.e0001"
+    here.create(name)
+    return Provoked(
+        command="plan NAME",
+        numbers={"adopted": [name]},
+        says=f"Epoch 1 would take {name}, which exist already and are empty",
+        remedy="No action needed if they were made for the epoch",
     )

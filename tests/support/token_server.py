@@ -86,7 +86,8 @@ class TokenServer:
                 basic = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
                 if tokens.is_out or self.headers.get("Authorization") != f"Basic {basic}":
                     tokens.refusals += not tokens.is_out
-                    self.answer(503 if tokens.is_out else 401, {"error": "invalid_client"})
+                    error = "temporarily_unavailable" if tokens.is_out else "invalid_client"
+                    self.answer(503 if tokens.is_out else 401, {"error": error})
                     return
                 agent = self.headers.get("User-Agent", "")
                 tokens.fetched["java" if "java" in agent.lower() else "librdkafka"] += 1

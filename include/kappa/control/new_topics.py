@@ -10,6 +10,7 @@ from kappa.control.plans.planning import survey
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
+from kappa.record import code as code_store
 from kappa.record.epochs import epochs_of
 from kappa.replay import findings
 from kappa.replay.epoch_topics import EpochTopic
@@ -19,16 +20,18 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.needed import needed_findings
 from kappa.replay.span import unreadable
 from kappa.replay.starts import ToEarliest
-from kappa.topology import registry
+from kappa.topology import Topology, registry
 
 
 def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[EpochTopic, ...]:
     """The topics that the next epochs of a topology would make, each once; without those that are there.
 
+    An epoch that is being built comes first: it lacks topics if it was planned before anybody made them.
+
     Args:
         config: where everything is; its topic settings go over those of the topics.
         topology: the topology.
-        epochs: how many epochs.
+        epochs: how many epochs after all those on record.
 
     Raises:
         UnknownTopologyError: there is no such topology.
@@ -43,29 +46,38 @@ def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[Epoc
         listed = set(broker.topics())
         widest = max(len(facts.log.high.partitions(source.topic)) for source in facts.topology.sources)
         topics: dict[str, EpochTopic] = {}
-        for number in range(facts.next_epoch, facts.next_epoch + epochs):
+        following = range(facts.next_epoch, facts.next_epoch + epochs)
+        of_epochs = [*_of_candidate(config, topology), *((number, declared) for number in following)]
+        for number, of in of_epochs:
             paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
-            for topic in topic_settings.of_epoch(declared, paths, widest):
+            for topic in topic_settings.of_epoch(of, paths, widest):
                 topics.setdefault(topic.name, broker.adapted(topic))
     return tuple(topic for topic in topics.values() if topic.name not in listed)
 
 
-def objections(config: Config, topologies: Iterable[str]) -> list[tuple[str, Finding]]:
-    """What the brokers, or the topics that are there, have against the next epoch of topologies, each with its name.
+def objections(config: Config, topologies: Iterable[str]) -> dict[str, list[Finding] | None]:
+    """What the brokers, or the topics that are there, have against the next epoch of topologies, by their names.
 
-    Nothing is created. A topology whose sources are not there has none.
+    Nothing is created. None for a topology whose sources are not all there: its topics depend on them.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     with _broker(config) as broker:
-        surveyed = [(name, _facts(config, broker, name)) for name in topologies]
-    return [
-        (name, finding)
-        for name, facts in surveyed
-        if facts.topology is not None
-        for finding in needed_findings(facts.topology, facts)
-    ]
+        surveyed = {name: _facts(config, broker, name) for name in topologies}
+    return {
+        name: needed_findings(facts.topology, facts) if facts.topology is not None and facts.needed else None
+        for name, facts in surveyed.items()
+    }
+
+
+def _of_candidate(config: Config, topology: str) -> list[tuple[int, Topology]]:
+    """The epoch that is being built, with its own code; empty where there is none."""
+    candidate = epochs_of(config.lake).record(topology).candidate
+    if candidate is None:
+        return []
+    folder = code_store.extract(config.lake, candidate.code, config.home) / "topologies"
+    return [(candidate.epoch, registry.load_apart(folder, topology))]
 
 
 def _broker(config: Config) -> Broker:

@@ -23,7 +23,8 @@ SETTING = "KAPPA_KAFKA_CLIENT_FILE"
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
-_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  a setting's name
+#: Where clients fetch tokens, to clients of both kinds.
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  a setting's name
 _CREDENTIALS = "sasl.oauthbearer.client.credentials.client."
 
 #: Java's name -> librdkafka's, for settings with the same value.
@@ -36,7 +37,7 @@ _SAME = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
-    _TOKEN_URL: _TOKEN_URL,
+    TOKEN_URL: TOKEN_URL,
     f"{_CREDENTIALS}id": "sasl.oauthbearer.client.id",
     f"{_CREDENTIALS}secret": "sasl.oauthbearer.client.secret",
 }
@@ -114,7 +115,7 @@ def java_options(bootstrap_servers: str, options: str) -> str:
         ConfigError: the file is malformed, or other users may read it.
     """
     path = client_file_of(bootstrap_servers)
-    url = read(path).get(_TOKEN_URL, "") if path and Path(path).is_file() else ""
+    url = read(path).get(TOKEN_URL, "") if path and Path(path).is_file() else ""
     return options if not url or _ALLOWED in options else f"{options} {_ALLOWED}{url}".strip()
 
 
@@ -225,8 +226,8 @@ def _login(settings: Mapping[str, str], path: str) -> dict[str, str]:
         )
     options = {name: _unquoted(*values) for name, *values in _OPTION.findall(parsed["options"] if parsed else "")}
     if mechanism == _OAUTHBEARER:
-        if _TOKEN_URL not in settings:
-            raise ConfigError(f"{path} has no {_TOKEN_URL}, which OAUTHBEARER needs. Add the line.", path=path)
+        if TOKEN_URL not in settings:
+            raise ConfigError(f"{path} has no {TOKEN_URL}, which OAUTHBEARER needs. Add the line.", path=path)
         extensions = [f"{k.removeprefix('extension_')}={v}" for k, v in options.items() if k.startswith("extension_")]
         credentials = {_OAUTH[name]: value for name, value in options.items() if name in _OAUTH}
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kappa.config import client_file_of
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
-from kappa.kafka.client_file import SETTING, for_librdkafka
+from kappa.kafka.client_file import SETTING, TOKEN_URL, for_librdkafka
 
 T = TypeVar("T")
 
@@ -51,6 +52,9 @@ NOT_ALLOWED = {
 }
 #: How long the client that learns the reason tries: running brokers refuse a login within a second.
 _REFUSAL_SECONDS = 3.0
+#: What a server of tokens answers to credentials that it does not take. Anything else passes, as no answer does.
+_REFUSED_CREDENTIALS = re.compile(r"\b(?:invalid_\w+|unauthorized|access_denied)|\(40[013]\)", re.IGNORECASE)
+_FETCH_ERROR = "acquire SASL OAUTHBEARER token"
 _BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 
 
@@ -104,10 +108,11 @@ def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
 
 
 def _hint(bootstrap_servers: str) -> str:
-    """A hint if a process accepts connections there but never answers a client without a login."""
+    """A hint if a process accepts connections there but never answers a client without a login, or one with tokens."""
     host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
     if client_file_of(bootstrap_servers):
-        return ""
+        address = for_librdkafka(bootstrap_servers).get(TOKEN_URL)
+        return f" It may be the server of tokens that does not answer: {address}" if address else ""
     try:
         socket.create_connection((host, int(port)), timeout=0.3).close()
     except (OSError, ValueError):
@@ -115,13 +120,14 @@ def _hint(bootstrap_servers: str) -> str:
     return f" A process listens there: if it is a broker that requires TLS or a login, set {SETTING}."
 
 
-def _refusal(bootstrap_servers: str) -> ConfigError | None:
-    """Why brokers that require a login refuse clients; None if they accept them, or do not answer at all."""
+def _refusal(bootstrap_servers: str) -> KappaError | None:
+    """Why clients cannot log in to brokers that require it; None if they can, or the brokers do not answer at all."""
     file = client_file_of(bootstrap_servers)
     if not file:
         return None
     errors: list[KafkaError] = []
-    client = Producer(client_settings(bootstrap_servers) | {"error_cb": errors.append})
+    settings = client_settings(bootstrap_servers)
+    client = Producer(settings | {"error_cb": errors.append})
     deadline = time.monotonic() + _REFUSAL_SECONDS
     while not errors and time.monotonic() < deadline:
         try:
@@ -134,6 +140,8 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
     for error in errors:
         text = error.str().rpartition("): ")[2] if "): " in error.str() else error.str()
         if error.code() == KafkaError._AUTHENTICATION:
+            if _FETCH_ERROR in error.str() and not _REFUSED_CREDENTIALS.search(error.str()):
+                return _without_token(settings.get(TOKEN_URL, "the address"), text, **values)
             return ConfigError(
                 f"Kafka at {bootstrap_servers} refuses the login in {file} ({text}). Correct sasl.jaas.config or "
                 f"sasl.mechanism there, or the user on the brokers.",
@@ -146,6 +154,17 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
                 **values,
             )
     return None
+
+
+def _without_token(address: str, text: str, **values: str) -> BrokerUnreachableError:
+    """The error for a server of tokens that does not answer: it passes, as one of brokers does."""
+    return BrokerUnreachableError(
+        f"Clients get no token from {address} ({text}), so they cannot log in to Kafka at "
+        f"{values['bootstrap_servers']}. Start that server again, or correct {TOKEN_URL} in "
+        f"{values['client_file']}. Then: kappa doctor",
+        token_server=address,
+        **values,
+    )
 
 
 def unknown_topic(bootstrap_servers: str, topic: str, topics: Iterable[str] = ()) -> TopologyError:

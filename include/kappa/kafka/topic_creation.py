@@ -53,6 +53,8 @@ def refusals(admin: Admin, topics: Iterable[EpochTopic], timeout_seconds: float)
         code, reason = error.code(), error.str()
         if code in NOT_ALLOWED:
             refused[name] = TopicRefusal(reason=reason, is_right=True)
+        elif code == KafkaError.TOPIC_EXCEPTION:  # '.' and '_' are the same to Kafka
+            refused[name] = TopicRefusal(reason=reason, is_name=True)
         elif code in _REFUSED:
             settings = (_REFUSED[code],) if _REFUSED[code] else _culprits(admin, wishes[name], timeout_seconds)
             refused[name] = TopicRefusal(
@@ -64,14 +66,30 @@ def refusals(admin: Admin, topics: Iterable[EpochTopic], timeout_seconds: float)
 
 
 def _culprits(admin: Admin, topic: EpochTopic, timeout_seconds: float) -> tuple[str, ...]:
-    """Settings that the brokers refuse each by itself; empty if they refuse the topic without any too."""
-    trials = {"": {}, **{name: {name: value} for name, value in topic.settings.items()}}
-    answers = {
-        name: _ask(admin, [replace(topic, settings=settings)], timeout_seconds, validate_only=True)[topic.name]
-        for name, settings in trials.items()
-    }
-    refused = [name for name, answer in answers.items() if _error(answer) is not None]
-    return () if "" in refused else tuple(refused)
+    """What the brokers refuse, each by itself: settings, and a number if they refuse the topic without any.
+
+    Empty if they refuse it with one partition, and copies of their own choice, too.
+
+    Raises:
+        KappaError: they answer a trial with an error that is not about a topic.
+    """
+
+    def is_refused(trial: EpochTopic) -> bool:
+        error = _error(_ask(admin, [trial], timeout_seconds, validate_only=True)[trial.name])
+        if error is not None and error.code() not in _REFUSED:
+            raise admin.explained(error, f"asking what is refused of topic {topic.name!r}")
+        return error is not None
+
+    plain = replace(topic, settings={})
+    names: list[str] = []
+    if is_refused(plain):
+        less = {PARTITIONS: replace(plain, partitions=1), REPLICATION: replace(plain, replication=-1)}
+        names = [name for name, trial in less.items() if trial != plain and not is_refused(trial)][:1]
+        if not names:
+            return ()
+        plain = less[names[0]]
+    trials = {name: replace(plain, settings={name: value}) for name, value in topic.settings.items()}
+    return (*names, *(name for name, trial in trials.items() if is_refused(trial)))
 
 
 def _ask(

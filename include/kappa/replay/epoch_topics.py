@@ -58,6 +58,7 @@ class TopicRefusal:
         settings: names of settings that they refuse each by itself; empty where that is not known.
         policy: class of the policy that refuses it; empty where Kafka itself does, or that is not known.
         is_policy: whether a policy does.
+        is_name: whether it is the name that they refuse: they take it for that of a topic that is there.
     """
 
     reason: str
@@ -65,6 +66,7 @@ class TopicRefusal:
     settings: tuple[str, ...] = ()
     policy: str = ""
     is_policy: bool = False
+    is_name: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

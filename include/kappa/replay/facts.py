@@ -11,7 +11,7 @@ from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.adoption import Adoption, ExistingColumns
 from kappa.replay.chains import ChainFacts, Key
-from kappa.replay.epoch_topics import NeededTopic
+from kappa.replay.epoch_topics import NeededTopic, Overrides
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Sends
 from kappa.replay.stages import Stage
@@ -312,6 +312,7 @@ class Facts:
         colliding_topics: topics on the broker whose names the new epoch would take for its own.
         needed: the topics that the new epoch needs besides its sources; empty where these are not all there.
         brokers: addresses of the brokers, for commands in messages.
+        topic_settings: the settings that go over those of new topics, for values in messages.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables with a key that was seen in several partitions of keyed sources.
         step: findings in the step's plans, if they were inspected: that takes Spark.
@@ -343,6 +344,7 @@ class Facts:
     colliding_topics: tuple[str, ...] = ()
     needed: tuple[NeededTopic, ...] = ()
     brokers: str = ""
+    topic_settings: Overrides = field(default_factory=dict)
     chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()

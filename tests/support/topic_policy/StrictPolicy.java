@@ -3,14 +3,22 @@ import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.server.policy.AlterConfigPolicy;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
-/** What many a team of a platform refuses: unlimited retention, small segments, large messages. */
+/** What many a team of a platform refuses: unlimited retention, small segments, large messages, many partitions. */
 public class StrictPolicy implements CreateTopicPolicy, AlterConfigPolicy {
     private static final long LEAST_SEGMENT_MS = 6L * 3600 * 1000;
     private static final long LEAST_SEGMENT_BYTES = 16L << 20;
     private static final long LARGEST_MESSAGE = 2L << 20;
+    private static final int MOST_PARTITIONS = 8;
 
     @Override
     public void validate(CreateTopicPolicy.RequestMetadata request) {
+        Integer partitions = request.numPartitions();
+        if (partitions != null && partitions > MOST_PARTITIONS) {
+            throw new PolicyViolationException("more than 8 partitions");
+        }
+        if (request.topic().contains("forbidden")) {
+            throw new PolicyViolationException("the name is not of this platform");
+        }
         check(request.topic(), request.configs());
     }
 

@@ -1,4 +1,5 @@
-"""A broker whose policy refuses topics that Kappa makes by itself: unlimited retention, small segments, large messages.
+"""A broker whose policy refuses topics that Kappa makes by itself: unlimited retention, small segments, large messages,
+more than eight partitions, some names.
 
 Topics whose names end with ``.source`` are excepted: records of tests are old.
 """

@@ -142,6 +142,7 @@ def survey(
         colliding_topics=tuple(versioned_topics.foreign(broker, own)) if own else (),
         needed=surveyed_topics(broker, topology, paths, widest) if topology and len(present) == len(topics) else (),
         brokers=config.bootstrap_servers,
+        topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption and is_of_tables else {},
     )

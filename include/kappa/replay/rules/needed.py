@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kappa.names import versioned_topic
-from kappa.replay.epoch_topics import PARTITIONS, WORDS, EpochTopic, NeededTopic, TopicRefusal, creation, creations
+from kappa.names import epoch_word, versioned_topic
+from kappa.replay.epoch_topics import (
+    PARTITIONS,
+    REPLICATION,
+    WORDS,
+    EpochTopic,
+    Kind,
+    NeededTopic,
+    TopicRefusal,
+    creation,
+    creations,
+)
 from kappa.replay.facts import Facts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.rules import output as output_rules
 
 #: Name of a setting of Kappa, in messages.
 _SETTING = "KAPPA_TOPIC_SETTINGS"
+#: Kinds of topics that keep the last record of each key.
+_COMPACTED: tuple[Kind, ...] = ("changelog", "markers")
 _ALTER = "kafka-configs.sh {options} --alter --entity-type topics --entity-name {topic} --add-config "
 
 TOPIC_UNFIT = refuses(
@@ -26,13 +39,23 @@ _MADE_UNFIT = replace(
     TOPIC_UNFIT,
     message=f"{_SETTING} gives new topic {{topic!r}} {{setting}}={{value}}, and the epoch uses it as {{kind}}, which "
     "needs {setting}={needs}: {why}.",
-    remedy=f"Set another value for this topic: {_SETTING}='{{example}}'",
+    remedy=f"Set another value, here beside all that is set: {_SETTING}='{{example}}'",
 )
 TOPIC_REFUSED = refuses(
     "topic-refused",
     "{by} refuses new topic {topic!r}, {kind}: {reason}. It would be made with {settings}.",
-    f"Set other values, or leave them to the brokers with empty ones: {_SETTING}='{{example}}'. Or let the owner of "
-    "the brokers make it: {command}",
+    f"Set other values, or leave them to the brokers with empty ones, here beside all that is set: "
+    f"{_SETTING}='{{example}}'. Or let the owner of the brokers make it: {{command}}",
+)
+_REFUSED_WHOLE = replace(
+    TOPIC_REFUSED,
+    remedy=f"No single setting that it can do without is to blame. Set others in {_SETTING}, {PARTITIONS} and "
+    f"{REPLICATION} too, or let the owner of the brokers make it: {{command}}",
+)
+_REFUSED_NAME = replace(
+    TOPIC_REFUSED,
+    remedy="Find out what the other topic is for. Then remove it, or give the topology or its topic output another "
+    "name, and plan again.",
 )
 TOPICS_MISSING = refuses(
     "topics-missing",
@@ -49,18 +72,55 @@ VERSIONED_TOPIC_FORGETS = warns(
     "No action needed if no reader needs them; otherwise set retention.ms=-1 and retention.bytes=-1 for it.",
 )
 
+VERSIONED_TOPIC_ADOPTED = warns(
+    "versioned-topic-adopted",
+    "Epoch {epoch} would take {topics}, which exist already and are empty, for its own: `kappa abort` and `kappa "
+    "retire` delete them with it.",
+    "No action needed if they were made for the epoch; otherwise give the topic output another name.",
+)
+
 
 def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch needs besides its sources."""
     options = f"--bootstrap-server {facts.brokers}" if facts.brokers else ""
     barred = [one.topic for one in facts.needed if one.refusal is not None and one.refusal.is_right]
     findings = [_missing(barred, facts.next_epoch, options)] if barred else []
+    example = _example(facts)
     for one in facts.needed:
         if one.refusal is not None and not one.refusal.is_right:
-            findings.append(_refused(one.topic, one.refusal, options))
-        findings += [*_unfit(one, options), *_forgets(one)]
-        findings += _limits(one, facts.log.largest)
-    return [*findings, *_made_before(topology, facts)]
+            findings.append(_refused(one, one.refusal, example, options))
+        else:
+            findings += [*_unfit(one, example, options), *_forgets(one), *_limits(one, facts.log.largest)]
+    return [*findings, *_adopted(facts), *_made_before(topology, facts)]
+
+
+def _example(facts: Facts) -> str:
+    """One value of the setting for all topics of the plan that need others, and for those of later epochs.
+
+    It has what is set already.
+    """
+    settings = dict(facts.topic_settings)
+    for one in facts.needed:
+        others = _others(one)
+        if others:
+            pattern = re.sub(rf"\.{epoch_word(facts.next_epoch)}(?=\.|$)", ".e*", one.topic.name)
+            before, values = settings.pop(pattern, {}), one.topic.all_settings  # the last pattern that fits counts
+            names = [] if isinstance(before, str) else list(before)
+            settings[pattern] = {name: values.get(name, "") for name in names} | others
+    return json.dumps(settings)
+
+
+def _others(one: NeededTopic) -> dict[str, str]:
+    """Other values for settings of a new topic that are refused, or unfit, as far as it can do its job with them."""
+    if one.present is not None:
+        return {}
+    needs = {"cleanup.policy": "compact"} if _loss(one.topic.kind, one.topic.settings) else {}
+    if one.refusal is None or one.refusal.is_right:
+        return needs
+    others = {name: "1" if name == PARTITIONS else "" for name in one.refusal.settings}
+    if one.topic.kind in _COMPACTED:
+        others.pop("cleanup.policy", None)
+    return others | needs
 
 
 def _missing(topics: Iterable[EpochTopic], epoch: int, options: str) -> Finding:
@@ -70,17 +130,19 @@ def _missing(topics: Iterable[EpochTopic], epoch: int, options: str) -> Finding:
     )
 
 
-def _refused(topic: EpochTopic, refusal: TopicRefusal, options: str) -> Finding:
-    settings = topic.all_settings
-    names = refusal.settings or tuple(topic.settings)
+def _refused(one: NeededTopic, refusal: TopicRefusal, example: str, options: str) -> Finding:
+    topic, settings = one.topic, one.topic.all_settings
+    names = refusal.settings or tuple(settings)
     by = f"Policy {refusal.policy} of the brokers" if refusal.policy else "A policy of the brokers"
-    return TOPIC_REFUSED(
+    has_others = not _others(one).keys().isdisjoint(refusal.settings)
+    declared = TOPIC_REFUSED if has_others else _REFUSED_NAME if refusal.is_name else _REFUSED_WHOLE
+    return declared(
         {
             "by": by if refusal.is_policy else "Kafka",
             "kind": WORDS[topic.kind],
-            "settings": ", ".join(f"{name}={settings[name]}" for name in names) or "no settings",
-            "example": _example(topic.name, dict.fromkeys(names, "")),
+            "settings": ", ".join(f"{name}={settings[name]}" for name in names if name in settings),
             "command": creation(topic, options),
+            "example": example,
         },
         topic=topic.name,
         reason=refusal.reason.rstrip("."),
@@ -89,39 +151,32 @@ def _refused(topic: EpochTopic, refusal: TopicRefusal, options: str) -> Finding:
     )
 
 
-def _unfit(one: NeededTopic, options: str) -> Iterator[Finding]:
+def _unfit(one: NeededTopic, example: str, options: str) -> Iterator[Finding]:
     """What keeps a topic from its purpose: a changelog or a marker that is removed cannot come back."""
     topic = one.topic
-    if topic.kind not in ("changelog", "markers"):
-        return
     settings = topic.all_settings if one.present is None else one.present
-    policy = settings.get("cleanup.policy", "")
-    alter = _ALTER.format(options=options, topic=topic.name)
-    words = {"topic": topic.name, "kind": WORDS[topic.kind]}
-    if "compact" not in policy:
-        why = "without compaction it loses rows by their age, or grows with every change"
-        yield _objection(one, words, "cleanup.policy", policy, "compact", why, f"{alter}cleanup.policy=compact")
-    elif "delete" in policy and (limit := _limit(settings)):
-        why = f"{limit} removes rows that have not changed for that long"
-        yield _objection(one, words, "cleanup.policy", policy, "compact", why, f"{alter}cleanup.policy=compact")
-    if topic.kind == "markers" and settings.get(PARTITIONS, "1") != "1":
-        again = replace(topic, partitions=1)
-        command = f"kafka-topics.sh {options} --delete --topic {topic.name}; {creation(again, options)}"
-        why = "readers look for the last marker in partition 0"
-        yield _objection(one, words, PARTITIONS, settings[PARTITIONS], "1", why, command)
-
-
-def _objection(
-    one: NeededTopic, words: Mapping[str, str], setting: str, value: str, needs: str, why: str, command: str
-) -> Finding:
+    words = {"kind": WORDS[topic.kind], "example": example}
     declared = _MADE_UNFIT if one.present is None else TOPIC_UNFIT
-    return declared(
-        {"kind": words["kind"], "why": why, "command": command, "example": _example(words["topic"], {setting: needs})},
-        topic=words["topic"],
-        setting=setting,
-        value=value,
-        needs=needs,
-    )
+    if why := _loss(topic.kind, settings):
+        words |= {"why": why, "command": f"{_ALTER.format(options=options, topic=topic.name)}cleanup.policy=compact"}
+        policy = settings.get("cleanup.policy", "")
+        yield declared(words, topic=topic.name, setting="cleanup.policy", value=policy, needs="compact")
+    if topic.kind == "markers" and settings.get(PARTITIONS, "1") != "1":
+        again = creation(replace(topic, partitions=1), options)
+        words |= {"why": "readers look for the last marker in partition 0"}
+        words |= {"command": f"kafka-topics.sh {options} --delete --topic {topic.name}; {again}"}
+        yield declared(words, topic=topic.name, setting=PARTITIONS, value=settings[PARTITIONS], needs="1")
+
+
+def _loss(kind: Kind, settings: Mapping[str, str]) -> str:
+    """Why a topic of these settings loses what is needed; empty where it does not."""
+    policy = settings.get("cleanup.policy", "")
+    if kind not in _COMPACTED:
+        return ""
+    if "compact" not in policy:
+        return "without compaction it loses rows by their age, or grows with every change"
+    limit = _limit(settings) if "delete" in policy else ""
+    return f"{limit} removes rows that have not changed for that long" if limit else ""
 
 
 def _forgets(one: NeededTopic) -> list[Finding]:
@@ -138,7 +193,7 @@ def _limit(settings: Mapping[str, str]) -> str:
         value = settings.get(name)
         if value is None and name == "retention.ms":
             return "the brokers' own retention.ms"
-        if value is not None and int(value) >= 0:
+        if value is not None and _number(value) != -1:
             return f"{name}={value}"
     return ""
 
@@ -146,9 +201,21 @@ def _limit(settings: Mapping[str, str]) -> str:
 def _limits(one: NeededTopic, largest: Mapping[str, int]) -> list[Finding]:
     """A row may be as large as the record that it comes from; outputs that are there have a rule of their own."""
     settings = one.topic.settings if one.present is None else one.present
-    if one.topic.kind != "changelog" or "max.message.bytes" not in settings:
-        return []
-    return output_rules.size(one.topic.name, int(settings["max.message.bytes"]), largest)
+    limit = _number(settings.get("max.message.bytes", ""))
+    return [] if limit is None or one.topic.kind != "changelog" else output_rules.size(one.topic.name, limit, largest)
+
+
+def _number(text: str) -> int | None:
+    """A setting's number; None where somebody wrote something else, which the brokers refuse."""
+    return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
+
+
+def _adopted(facts: Facts) -> list[Finding]:
+    """A warning of empty topics that the epoch takes, and removes: they may be those of another application."""
+    names = [one.topic.name for one in facts.needed if one.topic.kind == "versioned" and one.present is not None]
+    names = [name for name in names if name not in facts.colliding_topics]
+    words = {"epoch": facts.next_epoch, "topics": ", ".join(names)}
+    return [VERSIONED_TOPIC_ADOPTED(words, adopted=names)] if names else []
 
 
 def _made_before(topology: TopologyFacts, facts: Facts) -> list[Finding]:
@@ -158,7 +225,3 @@ def _made_before(topology: TopologyFacts, facts: Facts) -> list[Finding]:
         replace(output, topic=versioned_topic(output.topic, facts.next_epoch)) for output in topology.own_outputs
     )
     return output_rules.output_findings(own, present, facts.log.largest)
-
-
-def _example(topic: str, settings: Mapping[str, str]) -> str:
-    return json.dumps({topic: dict(settings)})

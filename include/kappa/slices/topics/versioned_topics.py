@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, paths: EpochPaths) -> bool:
     """Take the names of an epoch's versioned topics before the topics are made; whether the epoch may make them.
 
-    Removing the epoch removes topics of these names, so that none may have another owner. Idempotent.
+    Removing the epoch removes topics of these names, those too that were there and empty. Idempotent.
 
     Raises:
         RefusedError: a topic of such a name exists and is not empty, or belongs to an epoch of another topology.
@@ -66,9 +66,10 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
 
 
 def foreign(broker: Broker, own: Iterable[str]) -> list[str]:
-    """Topics on the broker that bear names of an epoch's own, and are not its.
+    """Topics on the broker that bear names of an epoch's own and that it may not take.
 
-    An empty one of exactly such a name was made for the epoch: whoever may not create topics has them made.
+    It takes an empty one of exactly such a name: whoever may not create topics has them made. Nothing tells one of
+    another application from these, so that a plan names those that its epoch takes (``versioned-topic-adopted``).
     """
     names = set(own)
     taken = colliding(names, broker.topics())
