@@ -123,6 +123,11 @@ def declared_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
+def id_of(table: DeltaTable) -> str:
+    """Delta's id of an open table, as of its version: one that is made anew in its place has another."""
+    return str(table.metadata().id)  # a text, whatever the stubs of `deltalake` say
+
+
 def file_names(table: DeltaTable) -> frozenset[str]:
     """Names of the files of an open table: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
     return frozenset(uri.rpartition("/")[2] for uri in table.file_uris())

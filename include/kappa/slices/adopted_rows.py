@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.delta import tables
-from kappa.delta.access import open_table
+from kappa.delta.access import id_of, open_table
 from kappa.delta.commits import commits_after
 from kappa.errors import AdoptionError
 from kappa.record.merge_on_read import read_files
 from kappa.replay.adoption import ExistingTable
 from kappa.replay.rules.adoption import delta_type, is_lossless
 from kappa.slices.run import EpochRun
+from kappa.slices.seeded_rows import seed_output, seed_table
 from kappa.topology import Append, Table
-from kappa.topology.ddl import Column, plain_type, quote, quoted
+from kappa.topology.ddl import plain_type, quote, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,25 +45,10 @@ def copy_tables(run: EpochRun, existing: Sequence[ExistingTable], *, is_first: b
         rows = read_files(run.engines.session, table.address, table.version)
         _check(table, member, rows)
         if isinstance(member, Table):
-            tables.overwrite_frame(run.paths.table(member.name), fitted(rows, member.columns), 0)
+            seed_table(run, member, rows)
             continue
-        # Slice 0, and no lineage: the rows belong to no slice of this epoch, and come from no record that it read.
-        columns = (*member.columns, *tables.LINEAGE)
-        named = rows.drop(*(column.name for column in tables.LINEAGE))
-        seeded = fitted(named, columns).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
-        tables.overwrite_frame(run.paths.output(member.name), seeded, 0)
-
-
-def fitted(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """The declared columns out of an existing table, in their types; a column that it lacks becomes null."""
-    from pyspark.sql import functions as F
-
-    return frame.select(
-        *(
-            (F.col(quote(c.name)) if c.name in frame.columns else F.lit(None)).cast(c.type).alias(c.name)
-            for c in columns
-        )
-    )
+        # No lineage: the rows come from no record that this epoch read.
+        seed_output(run, member, rows.drop(*(column.name for column in tables.LINEAGE)))
 
 
 def _check_still(topology: str, epoch: int, table: ExistingTable) -> None:
@@ -81,7 +67,7 @@ def _check_still(topology: str, epoch: int, table: ExistingTable) -> None:
 
 
 def _check_same(topology: str, epoch: int, table: ExistingTable) -> None:
-    error = table.replacement(open_table(table.address, table.version).metadata().id)
+    error = table.replacement(id_of(open_table(table.address, table.version)))
     if error:
         raise AdoptionError(
             f"{table.address} is not the table that was adopted: {error}. Nothing was sent. Bring the adopted table "

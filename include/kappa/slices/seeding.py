@@ -31,7 +31,8 @@ from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK, EpochRun
-from kappa.topology.ddl import Column, quote
+from kappa.slices.seeded_rows import seed_output, seed_table
+from kappa.topology.ddl import Column
 from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import Shape, graces_of, masked_of, shapes_as_dict, shapes_from_dict, shapes_of
 
@@ -89,7 +90,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
         LedgerError: the savepoint is not in the other epoch's ledger, or lacks a table.
         DataLossError: a marker or changelog is missing, or says other offsets than the plan.
         BrokerUnreachableError: a transaction in a changelog is open; it ends by itself after its timeout.
-        AdoptionError: the tables of another job moved on, or have rows that the epoch could not hold.
+        AdoptionError: the tables of another job moved on, were made anew, or have rows that the epoch could not hold.
     """
     state = run.ledger.state()
     if state.committed is not None:
@@ -153,14 +154,14 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
                 f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name
             )
         frame = frame_at(run.engines.session, paths, row, place)
-        tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
+        _check_columns(frame, table.columns)
+        seed_table(run, table, frame)
     for append in run.topology.appends if source.outputs else ():
         place = f"outputs/{append.name}"
         if place in row.delta_versions:
             frame = frame_at(run.engines.session, paths, row, place)
-            # Slice 0: the rows belong to no slice of this epoch.
-            seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
-            tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
+            _check_columns(frame, (*append.columns, *tables.LINEAGE))
+            seed_output(run, append, frame)
     return _times(run, state, row)
 
 
@@ -247,20 +248,15 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
     )
 
 
-def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
-    """The columns of a newer schema out of an older table: a nullable column that it lacks becomes null.
+def _check_columns(frame: DataFrame, columns: tuple[Column, ...]) -> None:
+    """Refuse an older table that lacks a column of a newer schema which may not be null.
 
     Raises:
-        LedgerError: a column that may not be null is missing.
+        LedgerError: it does.
     """
-    from pyspark.sql import functions as F
-
     missing = [c.name for c in columns if not c.nullable and c.name not in frame.columns]
     if missing:
         raise LedgerError(
             f"The savepoint lacks columns {missing}, which may not be null. Replay from the beginning instead.",
             columns=missing,
         )
-    return frame.select(
-        *(F.col(quote(c.name)) if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kappa.delta.access import is_table, open_table
+from kappa.delta.access import id_of, is_table, open_table
 from kappa.delta.table_files import missing, rows_of
 from kappa.errors import LakeRefusedError, LakeUnreachableError, UsageError, first_line
 from kappa.replay.adoption import ExistingColumns, ExistingTable
@@ -37,7 +37,7 @@ def existing_table(lake: str, place: str, address: str, version: int | None) -> 
     try:
         newest = open_table(path).version()
         table = open_table(path, version)
-        rows, table_id = rows_of(table), table.metadata().id
+        rows, table_id = rows_of(table), id_of(table)
     except (LakeUnreachableError, LakeRefusedError):
         raise
     except Exception as error:  # deltalake has several errors for a version that is gone
@@ -55,7 +55,7 @@ def columns_of(table: ExistingTable) -> ExistingColumns:
     """The columns of a version of a table, or why it cannot be read."""
     try:
         opened = open_table(table.address, table.version)
-        if error := table.replacement(opened.metadata().id):
+        if error := table.replacement(id_of(opened)):
             return ExistingColumns(error=error)
         if files := missing(table.address, opened):
             return ExistingColumns(error=f"{len(files):,} of its files are gone, such as {files[0]}")
