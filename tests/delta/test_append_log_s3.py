@@ -16,7 +16,7 @@ from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.delta.log_entries import entry_of
 from kappa.delta.tail_table import TailTable
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
 from kappa.store.retries import Retries
 from kappa.store.stores import store_of
 
@@ -285,7 +285,7 @@ def test_a_row_that_could_not_be_read_bars_the_next_append(path: str, monkeypatc
     other.append([{"word": "claim"}])
     with monkeypatch.context() as patched:
         patched.setattr(TailTable, "content", lambda *_: None)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(DamagedTableError):
             log.refresh()
     with pytest.raises(ConflictError, match="not read yet"):
         log.append([{"word": "late"}])

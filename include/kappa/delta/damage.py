@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kappa.errors import DamagedTableError
 from kappa.store.stores import store_of
@@ -43,6 +43,23 @@ def damaged(path: str, problems: Sequence[str]) -> DamagedTableError:
         path=path,
         problems=list(problems),
     )
+
+
+def check_entries(path: str, versions: Iterable[int]) -> None:
+    """Refuse a table whose entries of some versions are empty: ``deltalake`` takes them for commits of nothing.
+
+    One request each; entries that are gone were cleaned up.
+
+    Raises:
+        DamagedTableError: an entry is empty.
+        LakeUnreachableError: the storage does not answer.
+        LakeRefusedError: it refuses.
+    """
+    store = store_of(path)
+    entries = {version: store.head(f"{path}/_delta_log/{version:020}.json") for version in versions}
+    empty = [version for version, file in entries.items() if file is not None and file.size == 0]
+    if empty:
+        raise damaged(path, [f"_delta_log/{version:020}.json is torn" for version in empty])
 
 
 def _problems(path: str) -> Iterator[str]:
