@@ -96,7 +96,13 @@ def file(table: str) -> str:
     return f"{place.name} is missing"
 
 
-@pytest.mark.parametrize("damage", [gap, torn, empty, file])
+def torn_file(table: str) -> str:
+    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
+    return f"{place.name} is torn"
+
+
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, damage: Callable[[str], str]) -> None:
     why = damage(site.paths("shop.one").ledger)
     status = site.run("status")
@@ -112,7 +118,7 @@ def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, dam
     assert site.run("status", "shop.two").returncode == 0
 
 
-@pytest.mark.parametrize("damage", [gap, torn, empty, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 @pytest.mark.parametrize(
     ("place", "words"),
     [
@@ -142,7 +148,7 @@ def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
 
 @pytest.mark.parametrize(
     ("place", "damage"),
-    [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, empty, file)],
+    [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, empty, file, torn_file)],
 )
 def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage: Callable[[str], str]) -> None:
     name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
@@ -152,7 +158,7 @@ def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("damage", [gap, torn, empty, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 @pytest.mark.parametrize("place", ["ledger", "changes/sums"])
 def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
     site: Site, broker: Any, place: str, damage: Callable[[str], str]
@@ -164,7 +170,7 @@ def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
     assert any(name in problem for problem in problems), ended.stdout
 
 
-@pytest.mark.parametrize("damage", [gap, torn, empty, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 def test_pages_say_which_epoch_is_damaged_and_show_the_others(site: Site, damage: Callable[[str], str]) -> None:
     why = damage(site.paths("shop.one").ledger)
     board = Board(Lake(site.config))

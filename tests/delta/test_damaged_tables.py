@@ -171,16 +171,46 @@ def test_a_torn_entry_that_is_read_by_its_name_is_refused(tmp_path: Path, damage
     assert actions_of(path, 1) and actions_of(path, 9) is None
 
 
-def test_a_data_file_that_is_gone_is_named_by_a_log_and_by_a_query(tmp_path: Path) -> None:
-    path = grown(str(tmp_path / "log"))
-    file = next(Path(path).glob("*.parquet"))
+def halve(file: Path) -> str:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return f"{file.name} is torn"
+
+
+def drain(file: Path) -> str:
+    file.write_bytes(b"")
+    return f"{file.name} is torn"
+
+
+def shorten(file: Path) -> str:
+    file.write_bytes(file.read_bytes()[:-1])
+    return f"{file.name} is torn"
+
+
+def spoil(file: Path) -> str:
+    """Other bytes at its end, and as many."""
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+    return f"{file.name} is torn"
+
+
+def lose(file: Path) -> str:
     file.unlink()
+    return f"{file.name} is missing"
+
+
+@pytest.mark.parametrize("damage", [lose, halve, drain, shorten, spoil])
+def test_a_data_file_that_is_gone_or_torn_is_named_by_a_log_and_by_a_query(
+    tmp_path: Path, damage: Callable[[Path], str]
+) -> None:
+    path = grown(str(tmp_path / "log"))
+    why = damage(next(Path(path).glob("*.parquet")))
     for look in (
         lambda: AppendLog(path, pa.schema({"n": pa.int64()})).refresh(),
+        lambda: list(AppendLog(path, pa.schema({"n": pa.int64()})).newest_first()),
         lambda: queries.query(path, None),
         lambda: list(queries.chunks(path, None, ["n"], 10)),
     ):
-        with pytest.raises(DamagedTableError, match=f"{file.name} is missing"):
+        with pytest.raises(DamagedTableError, match=why):
             look()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +69,7 @@ def _problems(path: str) -> Iterator[str]:
     newest, hint = max(checkpoints, default=-1), _hint(path)
     if hint > newest:
         yield f"_delta_log/{hint:020}.checkpoint.parquet is missing"
-    elif checkpoints and not _is_parquet(f"{path}/_delta_log/{checkpoints[newest]}"):
+    elif checkpoints and not is_parquet(f"{path}/_delta_log/{checkpoints[newest]}"):
         yield f"_delta_log/{checkpoints[newest]} is torn"
     begin, end = max(newest, hint) + 1, max(entries, default=-1) + 1
     gaps = sorted(set(range(begin, end)) - entries) or sorted(set(range(min(entries, default=0), end)) - entries)
@@ -97,12 +96,14 @@ def _is_entry(file: str) -> bool:
     return bool(actions)
 
 
-def _is_parquet(file: str) -> bool:
+def is_parquet(file: str) -> bool:
+    """Whether a file has the end of one of Parquet; of a long one no more is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        pq.ParquetFile(io.BytesIO(store_of(file).get(file) or b"")).metadata  # noqa: B018
+        with store_of(file).open(file) as content:
+            pq.read_metadata(content)
     except (pa.ArrowException, OSError):
         return False
     return True

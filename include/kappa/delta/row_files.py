@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kappa.delta.damage import damaged
 from kappa.errors import LedgerError
 from kappa.replay import stored
 from kappa.store.store import absent
@@ -43,6 +44,7 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
 
     Raises:
         FileNotFoundError: there is no such file.
+        DamagedTableError: it is torn.
         NewerFormatError: newer code wrote a row in a format that this code does not read.
     """
     path = f"{folder}/{name}.parquet"
@@ -68,9 +70,12 @@ def read(
 
     if content is None:
         raise absent(path)
-    file = pq.ParquetFile(pa.BufferReader(content))
-    names = [name for name in file.schema_arrow.names if name != without]
-    rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        names = [name for name in file.schema_arrow.names if name != without]
+        rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(origin, [f"{path.removeprefix(f'{origin}/')} is torn"]) from error
     if "format" in rows.column_names:
         stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=origin)
     return rows
