@@ -186,8 +186,8 @@ class AppendLog:
         # At last: after an error the same rows are read again.
         self._last, self._seen, self._floor = max([last, *numbers]), files, floor
         self.late = row_files.LateColumn(self.late.name) if is_anew else self.late
-        for _, content in contents if new.num_rows and self.late.name else ():
-            self.late.add(content)
+        if self.late.name:
+            self.late.update(dict(contents), files)
         self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
         return new
