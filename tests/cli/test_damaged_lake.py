@@ -54,8 +54,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = Site(home=home)
     epochs = Epochs(site.config.lake)
     for name in NAMES:
-        plan = empty_plan(name, 1, Offsets({"pos": {0: 0}}))
-        detail = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1"}
+        start = Offsets({"pos": {0: 0}})
+        plan = empty_plan(name, 1, start)
+        detail = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1", "start": start.to_json()}
         epochs.add(name, 1, "planned", actor="test", **detail)
         for kind in ("rewound", "seeded"):
             epochs.add(name, 1, kind, actor="test")
