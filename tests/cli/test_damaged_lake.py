@@ -54,14 +54,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = Site(home=home)
     epochs = Epochs(site.config.lake)
     for name in NAMES:
-        plan = empty_plan(name, 1, Offsets({"pos": {0: 0}}))
-        detail = {
-            "plan": plan.to_json(),
-            "plan_id": plan.id,
-            "code": "c",
-            "version": "1",
-            "start": plan.start.to_json(),
-        }
+        start = Offsets({"pos": {0: 0}})
+        plan = empty_plan(name, 1, start)
+        detail = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1", "start": start.to_json()}
         epochs.add(name, 1, "planned", actor="test", **detail)
         for kind in ("rewound", "seeded"):
             epochs.add(name, 1, kind, actor="test")
@@ -90,13 +85,25 @@ def torn(table: str) -> str:
     return f"{place.name} is torn"
 
 
+def empty(table: str) -> str:
+    place = max(Path(table, "_delta_log").glob("*.json"))
+    place.write_bytes(b"")
+    return f"{place.name} is torn"
+
+
 def file(table: str) -> str:
     place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
     place.unlink()
     return f"{place.name} is missing"
 
 
-@pytest.mark.parametrize("damage", [gap, torn, file])
+def torn_file(table: str) -> str:
+    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
+    return f"{place.name} is torn"
+
+
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, damage: Callable[[str], str]) -> None:
     why = damage(site.paths("shop.one").ledger)
     status = site.run("status")
@@ -112,7 +119,7 @@ def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, dam
     assert site.run("status", "shop.two").returncode == 0
 
 
-@pytest.mark.parametrize("damage", [gap, torn, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 @pytest.mark.parametrize(
     ("place", "words"),
     [
@@ -141,7 +148,8 @@ def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("place", "damage"), [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, file)]
+    ("place", "damage"),
+    [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, empty, file, torn_file)],
 )
 def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage: Callable[[str], str]) -> None:
     name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
@@ -151,7 +159,7 @@ def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("damage", [gap, torn, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 @pytest.mark.parametrize("place", ["ledger", "changes/sums"])
 def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
     site: Site, broker: Any, place: str, damage: Callable[[str], str]
@@ -163,7 +171,7 @@ def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
     assert any(name in problem for problem in problems), ended.stdout
 
 
-@pytest.mark.parametrize("damage", [gap, torn, file])
+@pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 def test_pages_say_which_epoch_is_damaged_and_show_the_others(site: Site, damage: Callable[[str], str]) -> None:
     why = damage(site.paths("shop.one").ledger)
     board = Board(Lake(site.config))

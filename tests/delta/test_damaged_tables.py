@@ -15,7 +15,7 @@ from kappa.delta import queries, tables
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.delta.log_entries import actions_of
-from kappa.errors import DamagedTableError, LedgerError
+from kappa.errors import ConflictError, DamagedTableError, LedgerError
 from kappa.names import ArchivePaths, EpochPaths, epochs_log
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
@@ -61,6 +61,16 @@ def tear(path: str, version: int) -> str:
     return f"_delta_log/{version:020}.json is torn"
 
 
+def empty(path: str, version: int) -> str:
+    """An entry as a disk may have it after a power cut; ``deltalake`` opens a table with one."""
+    store_of(path).put(entry(path, version), b"")
+    return f"_delta_log/{version:020}.json is torn"
+
+
+def empty_newest(path: str, _: int) -> str:
+    return empty(path, open_table(path).version())
+
+
 def lose_checkpoint(path: str, version: int) -> str:
     open_table(path).create_checkpoint()
     (file,) = [one.path for one in store_of(path).files(f"{path}/_delta_log") if "checkpoint.parquet" in one.path]
@@ -75,7 +85,7 @@ def tear_checkpoint(path: str, version: int) -> str:
     return f"{Path(file).name} is torn"
 
 
-DAMAGES: list[Callable[[str, int], str]] = [remove, tear, lose_checkpoint, tear_checkpoint]
+DAMAGES: list[Callable[[str, int], str]] = [remove, tear, empty_newest, lose_checkpoint, tear_checkpoint]
 
 
 def check(path: str, why: str, remedy: str) -> None:
@@ -116,7 +126,7 @@ def test_the_first_entry_and_several_are_named(tmp_path: Path) -> None:
         open_table(path)
 
 
-@pytest.mark.parametrize("damage", [remove, tear])
+@pytest.mark.parametrize("damage", [remove, tear, empty])
 def test_a_reader_that_had_opened_the_table_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[str, int], str]
 ) -> None:
@@ -130,24 +140,77 @@ def test_a_reader_that_had_opened_the_table_says_the_same(
         reader.refresh()
 
 
-def test_a_torn_entry_that_is_read_by_its_name_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("root", ["disk", "s3"])
+def test_a_log_with_an_empty_entry_is_not_appended_to_until_the_entry_is_back(
+    tmp_path: Path, s3_lake: str, root: str, version: int
+) -> None:
+    """In the middle and at the end; of a process that had the log open, and of a new one."""
+    path = grown(f"{tmp_path if root == 'disk' else s3_lake}/log", 2)
+    reader, late = (AppendLog(path, pa.schema({"n": pa.int64()})) for _ in range(2))
+    reader.refresh()
+    grown(path, 3)
+    content = store_of(path).get(entry(path, version)) or b""
+    why = empty(path, version)
+    for log in (reader, late, reader):
+        with pytest.raises(DamagedTableError, match=re.escape(why)):
+            log.refresh()
+        with pytest.raises((ConflictError, LedgerError)):
+            log.append([{}])
+    store_of(path).put(entry(path, version), content)
+    assert [[row["n"] for row in log.refresh()] for log in (reader, late)] == [[3, 4, 5], [1, 2, 3, 4, 5]]
+    assert [row["n"] for row in reader.append([{}])] == [6]
+
+
+@pytest.mark.parametrize("damage", [tear, empty])
+def test_a_torn_entry_that_is_read_by_its_name_is_refused(tmp_path: Path, damage: Callable[[str, int], str]) -> None:
     path = grown(str(tmp_path / "log"))
-    why = tear(path, 2)
+    why = damage(path, 2)
     with pytest.raises(DamagedTableError, match=re.escape(why)):
         actions_of(path, 2)
     assert actions_of(path, 1) and actions_of(path, 9) is None
 
 
-def test_a_data_file_that_is_gone_is_named_by_a_log_and_by_a_query(tmp_path: Path) -> None:
-    path = grown(str(tmp_path / "log"))
-    file = next(Path(path).glob("*.parquet"))
+def halve(file: Path) -> str:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return f"{file.name} is torn"
+
+
+def drain(file: Path) -> str:
+    file.write_bytes(b"")
+    return f"{file.name} is torn"
+
+
+def shorten(file: Path) -> str:
+    file.write_bytes(file.read_bytes()[:-1])
+    return f"{file.name} is torn"
+
+
+def spoil(file: Path) -> str:
+    """Other bytes at its end, and as many."""
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+    return f"{file.name} is torn"
+
+
+def lose(file: Path) -> str:
     file.unlink()
+    return f"{file.name} is missing"
+
+
+@pytest.mark.parametrize("damage", [lose, halve, drain, shorten, spoil])
+def test_a_data_file_that_is_gone_or_torn_is_named_by_a_log_and_by_a_query(
+    tmp_path: Path, damage: Callable[[Path], str]
+) -> None:
+    path = grown(str(tmp_path / "log"))
+    why = damage(next(Path(path).glob("*.parquet")))
     for look in (
         lambda: AppendLog(path, pa.schema({"n": pa.int64()})).refresh(),
+        lambda: list(AppendLog(path, pa.schema({"n": pa.int64()})).newest_first()),
         lambda: queries.query(path, None),
         lambda: list(queries.chunks(path, None, ["n"], 10)),
     ):
-        with pytest.raises(DamagedTableError, match=f"{file.name} is missing"):
+        with pytest.raises(DamagedTableError, match=why):
             look()
 
 

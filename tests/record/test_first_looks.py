@@ -149,6 +149,20 @@ def test_a_lake_of_code_before_documents_had_a_column_is_read_and_goes_on(tmp_pa
     assert "certificate" not in again.record("a.a").moves[0].detail
 
 
+def test_a_process_that_goes_on_holds_each_document_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
+    processes = [Epochs(str(tmp_path)), Epochs(str(tmp_path))]
+    for epoch in range(1, 5):
+        build(processes[0], epoch)
+        table = {Path(uri).name for uri in DeltaTable(epochs_log(str(tmp_path))).file_uris()}
+        for epochs in processes:
+            verified = epochs.record("a.a").epoch(1).verified
+            assert verified is not None and verified.detail["report"] == DETAIL["verified"]["report"]
+            assert set(epochs._log.late._files) <= table
+    operations = [commit["operation"] for commit in DeltaTable(epochs_log(str(tmp_path))).history()]
+    assert operations.count("OPTIMIZE") > 4
+
+
 @pytest.mark.usefixtures("hours")
 def test_an_event_has_its_document_also_after_its_file_was_merged_and_rolled_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from kappa.delta.damage import damage
+from kappa.delta.damage import check_entries, damage
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import bucket_and_key, is_remote
@@ -35,14 +35,16 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
 
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
-        DamagedTableError: files of its log are missing or torn.
+        DamagedTableError: files of its log are missing or torn, or its newest entry is empty.
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
     from deltalake import DeltaTable
 
     with answers(path):
-        return DeltaTable(path, version=version, storage_options=storage_options(path))
+        table = DeltaTable(path, version=version, storage_options=storage_options(path))
+        check_entries(path, [table.version()])
+        return table
 
 
 def is_table(path: str) -> bool:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
 from kappa.delta.access import answers, create_table, is_table, open_table
-from kappa.delta.damage import damaged
+from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class AppendLog:
         self._lineage = ""
         self._floor = 0
         self._merges = 0
+        #: Then the table is opened anew: what it took in of a torn file would stay after the file is put back.
+        self._is_damaged = False
         self._lock = threading.RLock()
         #: The column that new rows do not have, of all that were given since the last time that was of all.
         self.late = row_files.LateColumn(late)
@@ -145,7 +147,11 @@ class AppendLog:
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
-            return self._new_rows(look=look)
+            try:
+                return self._new_rows(look=look)
+            except DamagedTableError:
+                self._is_damaged = True
+                raise
 
     def _new_rows(self, *, look: bool) -> pa.Table:
         from deltalake.exceptions import DeltaError
@@ -153,8 +159,8 @@ class AppendLog:
         if self._table is None and not self.exists():
             return no_rows(self.schema)
         try:
-            if self._table is None:
-                self._table = open_log_table(self.path)
+            if self._table is None or self._is_damaged:
+                self._table, self._is_damaged = open_log_table(self.path), False
             elif not self._has_more(self._table, look=look):
                 self.is_anew = False
                 return no_rows(self.schema)
@@ -180,8 +186,8 @@ class AppendLog:
         # At last: after an error the same rows are read again.
         self._last, self._seen, self._floor = max([last, *numbers]), files, floor
         self.late = row_files.LateColumn(self.late.name) if is_anew else self.late
-        for _, content in contents if new.num_rows and self.late.name else ():
-            self.late.add(content)
+        if self.late.name:
+            self.late.update(dict(contents), files)
         self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
         return new
@@ -189,7 +195,7 @@ class AppendLog:
     def _check_numbers(self, numbers: Sequence[int], base: int) -> None:
         """Refuse numbers after one of which the next is not there."""
         if numbers and (min(numbers), max(numbers)) != (base + 1, base + len(numbers)):
-            raise LedgerError(
+            raise damage(self.path) or LedgerError(
                 f"{self.path} holds {len(numbers)} rows after number {base}, numbered {min(numbers)} to "
                 f"{max(numbers)}.",
                 path=self.path,

@@ -22,9 +22,6 @@ OWN = "kappa."
 #: ``userMetadata`` of a commit that undoes others, followed by their versions.
 RESTORED = "kappa.restore "
 
-#: The operation of an entry that names none.
-_UNKNOWN = "unknown operation"
-
 Action = Mapping[str, Any]
 
 
@@ -58,11 +55,6 @@ class Commit:
     def is_foreign(self) -> bool:
         """Whether somebody else made it; the first of a table is the one that creates it."""
         return not self.is_own and self.version > 0
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether its entry says nothing at all, as no writer's does."""
-        return not (self.is_own or self.added or self.removed) and self.operation == _UNKNOWN
 
 
 def commits_after(path: str, version: int) -> Iterator[Commit]:
@@ -174,7 +166,7 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
     undone = message.removeprefix(RESTORED).split(",") if message.startswith(RESTORED) else []
     return Commit(
         version=version,
-        operation=str(info.get("operation", _UNKNOWN)),
+        operation=str(info.get("operation", "unknown operation")),
         at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
         engine=str(info.get("engineInfo", "unknown engine")),
         added=added,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kappa.errors import DamagedTableError
 from kappa.store.stores import store_of
@@ -45,6 +44,23 @@ def damaged(path: str, problems: Sequence[str]) -> DamagedTableError:
     )
 
 
+def check_entries(path: str, versions: Iterable[int]) -> None:
+    """Refuse a table whose entries of some versions are empty: ``deltalake`` takes them for commits of nothing.
+
+    One request each; entries that are gone were cleaned up.
+
+    Raises:
+        DamagedTableError: an entry is empty.
+        LakeUnreachableError: the storage does not answer.
+        LakeRefusedError: it refuses.
+    """
+    store = store_of(path)
+    entries = {version: store.head(f"{path}/_delta_log/{version:020}.json") for version in versions}
+    empty = [version for version, file in entries.items() if file is not None and file.size == 0]
+    if empty:
+        raise damaged(path, [f"_delta_log/{version:020}.json is torn" for version in empty])
+
+
 def _problems(path: str) -> Iterator[str]:
     """What is wrong with the files that a reader of the newest version needs, or else with older ones."""
     names = [file.name for file in store_of(path).files(f"{path}/_delta_log")]
@@ -53,7 +69,7 @@ def _problems(path: str) -> Iterator[str]:
     newest, hint = max(checkpoints, default=-1), _hint(path)
     if hint > newest:
         yield f"_delta_log/{hint:020}.checkpoint.parquet is missing"
-    elif checkpoints and not _is_parquet(f"{path}/_delta_log/{checkpoints[newest]}"):
+    elif checkpoints and not is_parquet(f"{path}/_delta_log/{checkpoints[newest]}"):
         yield f"_delta_log/{checkpoints[newest]} is torn"
     begin, end = max(newest, hint) + 1, max(entries, default=-1) + 1
     gaps = sorted(set(range(begin, end)) - entries) or sorted(set(range(min(entries, default=0), end)) - entries)
@@ -80,12 +96,14 @@ def _is_entry(file: str) -> bool:
     return bool(actions)
 
 
-def _is_parquet(file: str) -> bool:
+def is_parquet(file: str) -> bool:
+    """Whether a file has the end of one of Parquet; of a long one no more is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        pq.ParquetFile(io.BytesIO(store_of(file).get(file) or b"")).metadata  # noqa: B018
+        with store_of(file).open(file) as content:
+            pq.read_metadata(content)
     except (pa.ArrowException, OSError):
         return False
     return True

@@ -32,7 +32,7 @@ def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     """The actions of a commit of a table; None where there is no file of it.
 
     Raises:
-        DamagedTableError: the file is torn.
+        DamagedTableError: the file is torn, or empty.
     """
     content = store_of(path).get(entry_of(path, version))
     return None if content is None else _actions(path, version, content)
@@ -110,6 +110,9 @@ def _added(table: str, version: int) -> Iterator[Path]:
 def _actions(path: str, version: int, content: bytes) -> list[dict[str, Any]]:
     """The actions of an entry: one line each, which only a line feed ends."""
     try:
-        return [json.loads(line) for line in content.split(b"\n") if line.strip()]
+        actions = [json.loads(line) for line in content.split(b"\n") if line.strip()]
     except ValueError as error:
         raise damaged(path, [f"{entry_of('', version)[1:]} is torn"]) from error
+    if not actions:  # no writer commits nothing at all
+        raise damaged(path, [f"{entry_of('', version)[1:]} is torn"])
+    return actions

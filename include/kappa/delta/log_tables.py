@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kappa.delta.access import answers, declared_schema, file_names, is_table, open_table, write
+from kappa.delta.damage import check_entries
 from kappa.delta.log_entries import actions_of, entry_of, sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
@@ -131,6 +132,7 @@ class HandleTable:
             return True
         with answers(self.path):
             self._handle.update_incremental()
+        check_entries(self.path, range(self._seen + 1, self.version + 1))
         self._note()
         self._looked = self._fresh = started
         return True

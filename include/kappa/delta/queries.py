@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.delta.access import declared_schema, file_names, open_table, path_of
-from kappa.delta.damage import damaged
+from kappa.delta.access import declared_schema, open_table, path_of
+from kappa.delta.damage import damaged, is_parquet
 from kappa.delta.table_files import files_of
 from kappa.delta.tables import SEQ
 from kappa.errors import DamagedTableError
@@ -30,8 +30,8 @@ SMALL_ROWS = 50_000
 SMALL_BYTES = 8 << 20
 
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
-#: What the engine says of a file that is not there.
-_ABSENT = re.compile(r"(?i)not ?found|no such file")
+#: What the engine says of a file that is not there, or is shorter than its log says, or has other bytes.
+_DAMAGE = re.compile(r"(?i)not ?found|no such file|range|footer")
 
 
 def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
@@ -306,29 +306,48 @@ def _run(sql: str, **relations: DeltaTable) -> pa.Table:
 
 @contextmanager
 def _whole(relations: Mapping[str, DeltaTable]) -> Iterator[None]:
-    """Within, an error for a file that is not there is that of :func:`lost`."""
+    """Within, an error for a file that is missing or torn is that of :func:`lost`."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        why = lost(relations) if _ABSENT.search(str(error)) else None
+        why = lost(relations, error)
         if why is None:
             raise
         raise why from error
 
 
-def lost(relations: Mapping[str, DeltaTable]) -> DamagedTableError | None:
-    """The damage of the first table whose newest version names a file that is not there; None where none does.
+def lost(relations: Mapping[str, DeltaTable], error: Exception) -> DamagedTableError | None:
+    """The damage of the first table whose newest version names a file that is not there or is torn; None where none
+    does, or the error of the engine says nothing of it.
 
     A file that only an older version names may have been cleaned up.
     """
+    if not _DAMAGE.search(str(error)):
+        return None
     for table in relations.values():
         path = path_of(table)
-        names = sorted(file_names(open_table(path)))
-        if missing := [name for name in names if store_of(path).head(f"{path}/{name}") is None]:
-            return damaged(path, [f"{name} is missing" for name in missing])
+        if problems := list(_problems(path, with_footers="footer" in str(error))):
+            return damaged(path, problems)
     return None
+
+
+def _problems(path: str, *, with_footers: bool) -> Iterator[str]:
+    """What is wrong with the data files of a table's newest version.
+
+    Args:
+        path: the table.
+        with_footers: whether to read the end of each file that has its length.
+    """
+    store, files = store_of(path), files_of(open_table(path))
+    sizes = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True) if files.num_rows else ()
+    for name, size in sorted((unquote(name), size) for name, size in sizes):
+        file = store.head(f"{path}/{name}")
+        if file is None:
+            yield f"{name} is missing"
+        elif file.size != size or (with_footers and not is_parquet(f"{path}/{name}")):
+            yield f"{name} is torn"
 
 
 def _cast(rows: pa.Table, table: DeltaTable) -> pa.Table:

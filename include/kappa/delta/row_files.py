@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kappa.delta.damage import damaged
 from kappa.errors import DamagedTableError, LedgerError
 from kappa.replay import stored
 from kappa.store.stores import store_of
@@ -41,7 +42,7 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
         what: what a row is called.
 
     Raises:
-        DamagedTableError: there is no such file.
+        DamagedTableError: there is no such file, or it is torn.
         NewerFormatError: newer code wrote a row in a format that this code does not read.
     """
     path = f"{folder}/{name}.parquet"
@@ -72,9 +73,12 @@ def read(
             path=path,
             problems=[f"{path} is missing"],
         )
-    file = pq.ParquetFile(pa.BufferReader(content))
-    names = [name for name in file.schema_arrow.names if name != without]
-    rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        names = [name for name in file.schema_arrow.names if name != without]
+        rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(origin, [f"{path.removeprefix(f'{origin}/')} is torn"]) from error
     if "format" in rows.column_names:
         stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=origin)
     return rows
@@ -99,13 +103,19 @@ class LateColumn:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._files: list[bytes] = []
+        self._files: dict[str, bytes] = {}
         self._last: tuple[bytes, dict[int, int], pa.ChunkedArray] | None = None
 
-    def add(self, content: bytes) -> None:
-        """Take in a file whose values may be asked for."""
-        if self._has_values(content):
-            self._files.append(content)
+    def update(self, contents: Mapping[str, bytes], files: Collection[str]) -> None:
+        """Take in files whose values may be asked for, and let go of those that were merged into them.
+
+        Args:
+            contents: names of new files, and what they hold.
+            files: names of all files that there are now.
+        """
+        new = {name: content for name, content in contents.items() if self._has_values(content)}
+        self._files = {name: content for name, content in self._files.items() if name in files} | new
+        self._last = None
 
     def value(self, n: int) -> Any:
         """The value of a row.
@@ -114,7 +124,7 @@ class LateColumn:
             LedgerError: no file has the row.
         """
         last = self._last
-        for content in [*([] if last is None else [last[0]]), *reversed(self._files)]:
+        for content in [*([] if last is None else [last[0]]), *reversed(self._files.values())]:
             last = last if last is not None and last[0] is content else self._read(content)
             if n in last[1]:
                 self._last = last

@@ -198,7 +198,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
     Raises:
         UsageError: the engine refuses the query, or ends it at a later batch.
         LakeUnreachableError: files are not there any more.
-        DamagedTableError: the newest version of a table names one that is not there.
+        DamagedTableError: the newest version of a table names one that is not there, or is torn.
     """
     import pyarrow as pa
 
@@ -258,9 +258,9 @@ def _ended(
         column = named_in(error, parts.hidden)
         if column is not None:
             return refusal(column, name.topology, name.table)
+    if (damage := lost(relations, error)) is not None:
+        return damage
     if "Object Store error" in str(error):
-        if (damage := lost(relations)) is not None:
-            return damage
         return LakeUnreachableError(
             f"Files of {', '.join(map(str, checked.names))} could not be read; maybe they were cleaned up since the "
             f"snapshot was taken: {str(error)[-300:]}. Run the query again: it takes a new one."

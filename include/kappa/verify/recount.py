@@ -149,17 +149,11 @@ class _Count:
             f"restore {paths.topology}"
             for commit in foreign
         ]
-        self.problems += [
-            f"{place}: the log's entry of version {commit.version} says nothing: what it added is lost. Put the newest "
-            f"copy of the lake back, or compute it again: kappa replay {paths.topology}"
-            for commit in commits
-            if commit.is_blank
-        ]
         self.noticed += [
             f"{place}: {described(commit)} was not made by Kappa and changes no rows. Keep other writers away from the "
             "tables of an epoch."
             for commit in commits
-            if commit.is_foreign and not commit.changes_rows and not commit.is_blank
+            if commit.is_foreign and not commit.changes_rows
         ]
         good, bad = _files(path, sorted({version, newest}))
         self.files[place] = good
