@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 #: Tokens that a stream outlives, and how long each counts.
 RENEWALS = 10
+#: Tokens that could have been fetched in an outage: more than the attempts of a slice.
+OUTAGE = 6
 
 
 @pytest.fixture
@@ -75,3 +77,18 @@ def test_a_stream_and_a_replay_outlive_their_tokens(machine: Rig, tokens: TokenS
     assert min(fetched["java"], fetched["librdkafka"]) >= RENEWALS
     assert tokens.refusals == 0
     assert machine.prove({first: 1, second: 2}) > 100
+
+
+@pytest.mark.parametrize("tokens", [pytest.param(10, id="short")], indirect=True)
+def test_a_stream_waits_for_a_server_of_tokens_and_goes_on(machine: Rig, tokens: TokenServer) -> None:
+    with machine.feeding():
+        first = machine.start()
+        machine.await_live(first)
+        tokens.is_out = True
+        outlive(machine, tokens, OUTAGE)
+        tokens.is_out = False
+        before = machine.ledger(first).state().seq
+        machine.wait(lambda: machine.ledger(first).state().seq > before, "it goes on")
+    machine.settle(first)
+    assert "stuck" not in {event.event for event in machine.record().events}
+    assert machine.prove({first: 1}) > 100

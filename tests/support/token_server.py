@@ -84,10 +84,12 @@ class TokenServer:
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 basic = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-                if tokens.is_out or self.headers.get("Authorization") != f"Basic {basic}":
-                    tokens.refusals += not tokens.is_out
-                    error = "temporarily_unavailable" if tokens.is_out else "invalid_client"
-                    self.answer(503 if tokens.is_out else 401, {"error": error})
+                if tokens.is_out:  # it hangs up
+                    self.close_connection = True
+                    return
+                if self.headers.get("Authorization") != f"Basic {basic}":
+                    tokens.refusals += 1
+                    self.answer(401, {"error": "invalid_client"})
                     return
                 agent = self.headers.get("User-Agent", "")
                 tokens.fetched["java" if "java" in agent.lower() else "librdkafka"] += 1
