@@ -233,7 +233,7 @@ def test_a_reader_with_missing_files_gets_an_error_instead_of_fewer_rows(
         lambda: serving.sql(config, "SELECT * FROM stock.typed.items"),
     ]
     for read in readings:
-        with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
+        with pytest.raises(Exception, match=r"[Nn]ot found|No such file|is missing"):
             read()
     connection.close()
 
