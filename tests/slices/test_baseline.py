@@ -11,6 +11,7 @@ import orjson
 from support.slices import Epoch
 
 from kappa.offsets.vector import Offsets
+from kappa.replay.epoch_topics import EpochTopic
 from kappa.slices.run import Sent
 from kappa.slices.topics.changelog import EarlierAttempts, write_baseline
 from kappa.wire.encoding import Record
@@ -28,8 +29,11 @@ class Topics:
     def topics(self, prefix: str = "") -> tuple[str, ...]:
         return tuple(name for name in self.records if name.startswith(prefix))
 
-    def create_topic(self, name: str, **_: Any) -> None:
-        self.records[name] = []
+    def adapted(self, topic: EpochTopic) -> EpochTopic:
+        return topic
+
+    def create(self, topic: EpochTopic) -> None:
+        self.records[topic.name] = []
 
     def settled_ends(self, names: Iterable[str]) -> Offsets:
         return Offsets({name: {0: len(self.records[name])} for name in names})

@@ -16,6 +16,7 @@ from kappa.kafka import markers
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
+from kappa.replay.epoch_topics import EpochTopic
 from kappa.slices.topics import ownership, turns
 from kappa.wire.encoding import Record
 
@@ -47,8 +48,11 @@ class Log:
     def topics(self, prefix: str = "") -> tuple[str, ...]:
         return tuple(sorted(name for name in self.records if name.startswith(prefix)))
 
-    def create_topic(self, name: str, **_: Any) -> None:
-        self.records.setdefault(name, [])
+    def adapted(self, topic: EpochTopic) -> EpochTopic:
+        return topic
+
+    def create(self, topic: EpochTopic) -> None:
+        self.records.setdefault(topic.name, [])
 
     def stable_offsets(self, topics: list[str]) -> Offsets:
         return Offsets({topic: {0: len(self.records[topic])} for topic in topics})
@@ -77,7 +81,7 @@ class Log:
             "code": "c",
         }
         value = orjson.dumps({**defaults, "topology_version": "1", "sends": "live", **content})
-        self.create_topic(paths.markers)
+        self.records.setdefault(paths.markers, [])
         self.append("", Record(paths.markers, b"marker", value))
 
 
