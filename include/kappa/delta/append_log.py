@@ -13,7 +13,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
-from kappa.delta.access import answers, create_table, is_table, open_table
+from kappa.delta.access import answers, create_table, id_of, is_table, open_table
 from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
@@ -117,7 +117,7 @@ class AppendLog:
 
     def table_id(self) -> str:
         """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
-        return str(open_table(self.path).metadata().id) if self.exists() else ""
+        return id_of(open_table(self.path)) if self.exists() else ""
 
     @property
     def floor(self) -> int:

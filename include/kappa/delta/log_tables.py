@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kappa.delta.access import answers, declared_schema, file_names, is_table, open_table, write
+from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, write
 from kappa.delta.damage import check_entries
 from kappa.delta.log_entries import actions_of, entry_of, sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
@@ -93,7 +93,7 @@ class HandleTable:
     def _open(self) -> None:
         self._looked = self._fresh = uptime()
         self._handle: DeltaTable = open_table(self.path)
-        self._id = str(self._handle.metadata().id)
+        self._id = id_of(self._handle)
         self._note()
 
     def _note(self) -> None:
