@@ -304,8 +304,9 @@ class Handover:
 
     def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
         """Send what differs; how many records of each topic."""
-        engines, voice = self._engines, self._voice
-        topic_counts: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
+        engines, voice, move = self._engines, self._voice, record.last_move
+        assert move is not None, "the epoch went live"
+        topic_counts: dict[str, Any] = dict(move.detail.get("reconciled", {}))
         if any(count for counts in topic_counts.values() for count in counts.values()):
             voice.say("reconciling topics")
             engines.spend_sender()
