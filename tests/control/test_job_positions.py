@@ -16,7 +16,7 @@ from kappa.control.adoptions.adoption import by_group
 from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
 from kappa.delta.access import create_table, open_table, storage_options, write
-from kappa.delta.log_entries import entry_of
+from kappa.delta.damage import entry_of
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.store.stores import store_of

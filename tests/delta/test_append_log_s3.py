@@ -14,7 +14,7 @@ from support.s3_server import S3Server
 
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
-from kappa.delta.log_entries import entry_of
+from kappa.delta.damage import entry_of
 from kappa.delta.tail_table import TailTable
 from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
 from kappa.store.retries import Retries

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, table_files, tables
-from kappa.delta.log_entries import entry_of
+from kappa.delta.damage import entry_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of

@@ -16,7 +16,8 @@ from support.s3_proxy import Proxy
 from kappa.config import Config
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
-from kappa.delta.log_entries import actions_of, entry_of
+from kappa.delta.damage import entry_of
+from kappa.delta.log_entries import actions_of
 from kappa.errors import NewerFormatError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, epochs_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from kappa.errors import DamagedTableError
 from kappa.store.stores import store_of
@@ -15,6 +16,21 @@ _ENTRY, _CHECKPOINT = re.compile(r"(\d{20})\.json"), re.compile(r"(\d{20})\.chec
 _OF_AN_EPOCH = re.compile(r"/([^/]+)/e\d{4,}/(?!ledger$)")
 #: How many files a message names.
 _MOST = 3
+
+
+def entry_of(path: str, version: int) -> str:
+    """The file that the commit of a version makes in a Delta table's log (Delta's protocol, "Delta Log Entries")."""
+    return f"{path}/_delta_log/{version:020}.json"
+
+
+def actions_in(content: bytes) -> list[dict[str, Any]]:
+    """The actions of an entry: one line each, which only a line feed ends. None at all of one that is torn, or empty:
+    no writer commits nothing.
+    """
+    try:
+        return [json.loads(line) for line in content.split(b"\n") if line.strip()]
+    except ValueError:
+        return []
 
 
 def damage(path: str) -> DamagedTableError | None:
@@ -44,6 +60,16 @@ def damaged(path: str, problems: Sequence[str]) -> DamagedTableError:
     )
 
 
+def torn_entries(path: str, versions: Iterable[int]) -> DamagedTableError:
+    """The error of a table whose entries of some versions are torn, or empty."""
+    return damaged(path, [f"{_name(version)} is torn" for version in versions])
+
+
+def _name(version: int) -> str:
+    """The path of an entry in its table."""
+    return entry_of("", version)[1:]
+
+
 def check_entries(path: str, versions: Iterable[int]) -> None:
     """Refuse a table whose entries of some versions are empty: ``deltalake`` takes them for commits of nothing.
 
@@ -55,10 +81,10 @@ def check_entries(path: str, versions: Iterable[int]) -> None:
         LakeRefusedError: it refuses.
     """
     store = store_of(path)
-    entries = {version: store.head(f"{path}/_delta_log/{version:020}.json") for version in versions}
+    entries = {version: store.head(entry_of(path, version)) for version in versions}
     empty = [version for version, file in entries.items() if file is not None and file.size == 0]
     if empty:
-        raise damaged(path, [f"_delta_log/{version:020}.json is torn" for version in empty])
+        raise torn_entries(path, empty)
 
 
 def _problems(path: str) -> Iterator[str]:
@@ -73,10 +99,10 @@ def _problems(path: str) -> Iterator[str]:
         yield f"_delta_log/{checkpoints[newest]} is torn"
     begin, end = max(newest, hint) + 1, max(entries, default=-1) + 1
     gaps = sorted(set(range(begin, end)) - entries) or sorted(set(range(min(entries, default=0), end)) - entries)
-    yield from (f"_delta_log/{version:020}.json is missing" for version in gaps)
+    yield from (f"{_name(version)} is missing" for version in gaps)
     for version in sorted(entries):
-        if version >= begin and not _is_entry(f"{path}/_delta_log/{version:020}.json"):
-            yield f"_delta_log/{version:020}.json is torn"
+        if version >= begin and not actions_in(store_of(path).get(entry_of(path, version)) or b""):
+            yield f"{_name(version)} is torn"
 
 
 def _hint(path: str) -> int:
@@ -85,15 +111,6 @@ def _hint(path: str) -> int:
         return int(json.loads(store_of(path).get(f"{path}/_delta_log/_last_checkpoint") or b"{}").get("version", -1))
     except ValueError:  # readers go without it
         return -1
-
-
-def _is_entry(file: str) -> bool:
-    lines = (store_of(file).get(file) or b"").split(b"\n")
-    try:
-        actions = [json.loads(line) for line in lines if line.strip()]
-    except ValueError:
-        return False
-    return bool(actions)
 
 
 def is_parquet(file: str) -> bool:

@@ -7,25 +7,19 @@ loss. An object store has them when it has answered.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.delta.damage import damaged
+from kappa.delta.damage import actions_in, entry_of, torn_entries
 from kappa.store.address import is_remote
 from kappa.store.local import fsync
 from kappa.store.stores import pieces, store_of
 
 #: 128 bits tell two files apart, and 1 GB takes a second.
 _HASH = partial(hashlib.blake2b, digest_size=16)
-
-
-def entry_of(path: str, version: int) -> str:
-    """The file that the commit of a version makes in a Delta table's log (Delta's protocol, "Delta Log Entries")."""
-    return f"{path}/_delta_log/{version:020}.json"
 
 
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
@@ -35,7 +29,12 @@ def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
         DamagedTableError: the file is torn, or empty.
     """
     content = store_of(path).get(entry_of(path, version))
-    return None if content is None else _actions(path, version, content)
+    if content is None:
+        return None
+    actions = actions_in(content)
+    if not actions:
+        raise torn_entries(path, [version])
+    return actions
 
 
 def messages(path: str, version: int) -> Iterator[str]:
@@ -105,14 +104,3 @@ def _added(table: str, version: int) -> Iterator[Path]:
         added = action.get("add")
         if added is not None and "://" not in added["path"]:
             yield Path(table) / unquote(added["path"])
-
-
-def _actions(path: str, version: int, content: bytes) -> list[dict[str, Any]]:
-    """The actions of an entry: one line each, which only a line feed ends."""
-    try:
-        actions = [json.loads(line) for line in content.split(b"\n") if line.strip()]
-    except ValueError as error:
-        raise damaged(path, [f"{entry_of('', version)[1:]} is torn"]) from error
-    if not actions:  # no writer commits nothing at all
-        raise damaged(path, [f"{entry_of('', version)[1:]} is torn"])
-    return actions

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, write
-from kappa.delta.damage import check_entries
-from kappa.delta.log_entries import actions_of, entry_of, sync_commits
+from kappa.delta.damage import check_entries, entry_of
+from kappa.delta.log_entries import actions_of, sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.address import is_remote

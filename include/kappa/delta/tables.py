@@ -15,7 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta.access import create_table, declared_schema, is_table, open_table, path_of, write
-from kappa.delta.log_entries import entry_of, messages
+from kappa.delta.damage import entry_of
+from kappa.delta.log_entries import messages
 from kappa.delta.tail_table import TailTable, tail_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.store.address import is_remote

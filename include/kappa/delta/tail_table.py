@@ -21,7 +21,8 @@ from urllib.parse import unquote
 
 from kappa import clock
 from kappa.delta.access import answers, declared_schema, file_names, open_table
-from kappa.delta.log_entries import actions_of, entry_of
+from kappa.delta.damage import entry_of
+from kappa.delta.log_entries import actions_of
 from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kappa.delta import table_files, tables
 from kappa.delta.access import open_table
-from kappa.delta.log_entries import entry_of
+from kappa.delta.damage import entry_of
 from kappa.faults import crash_point
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
