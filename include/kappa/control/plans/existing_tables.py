@@ -35,8 +35,8 @@ def existing_table(lake: str, place: str, address: str, version: int | None) -> 
     if not is_table(path):
         raise UsageError(f"There is no Delta table at {path}. Name the folder that has its _delta_log.", address=path)
     try:
-        newest = open_table(path).version()
-        table = open_table(path, version)
+        newest = open_table(path)
+        table = newest if version is None else open_table(path, version)
         rows, table_id = rows_of(table), id_of(table)
     except (LakeUnreachableError, LakeRefusedError):
         raise
@@ -47,7 +47,7 @@ def existing_table(lake: str, place: str, address: str, version: int | None) -> 
             address=path,
         ) from error
     return ExistingTable(
-        place=place, address=path, version=table.version(), newest=newest, rows=rows, table_id=table_id
+        place=place, address=path, version=table.version(), newest=newest.version(), rows=rows, table_id=table_id
     )
 
 
