@@ -36,6 +36,11 @@ class ExistingTable:
         """The table or append output that it becomes."""
         return self.place.partition("/")[2]
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether the version was the newest."""
+        return self.version == self.newest
+
     def replacement(self, table_id: str) -> str:
         """What is wrong with a table of this id in its place, in words; empty if it is this table."""
         if self.table_id in ("", table_id):

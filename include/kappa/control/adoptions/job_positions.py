@@ -42,7 +42,7 @@ def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
     begun, done = ([file.name for file in store.files(f"{path}/{folder}")] for folder in ("offsets", "commits"))
     batches = batches_of(path, store.get(f"{path}/metadata"), begun, done)
     held = {table.address: batch_of(table, batches.query) for table in tables}
-    batch = batch_held(batches, held, is_newest=all(table.version == table.newest for table in tables))
+    batch = batch_held(batches, held, is_newest=all(table.is_newest for table in tables))
     file = f"{path}/offsets/{batch}"
     return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
 
@@ -53,7 +53,7 @@ def check_newest(group: str, tables: Sequence[ExistingTable]) -> None:
     Raises:
         RefusedError: a table has a newer version.
     """
-    older = [table for table in tables if table.version != table.newest]
+    older = [table for table in tables if not table.is_newest]
     if older:
         versions = ", ".join(f"{table.described}, and version {table.newest} is the newest" for table in older)
         raise RefusedError(
