@@ -60,10 +60,7 @@ class Rows:
         """Some of these, by where each span of them begins and how long it is."""
         import pyarrow as pa
 
-        return self.at(pa.concat_arrays([self._places.slice(*span) for span in spans]))
-
-    def at(self, places: pa.Array) -> Rows:
-        """Others of the same table."""
+        places = pa.concat_arrays([self._places.slice(*span) for span in spans])
         return Rows(self._table, self._details, self._late, places)
 
 

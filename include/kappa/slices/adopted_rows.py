@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -93,7 +92,7 @@ def _objections(table: ExistingTable, member: Table | Append, rows: DataFrame) -
     from pyspark.sql import functions as F
 
     key = tuple(member.key) if isinstance(member, Table) else ()
-    types = {field["name"]: plain_type(field["type"]) for field in json.loads(rows.schema.json())["fields"]}
+    types = {field["name"]: plain_type(field["type"]) for field in rows.schema.jsonValue()["fields"]}
     conditions = {
         ("is null", c.name): f"{quote(c.name)} IS NULL"
         for c in member.columns
