@@ -104,14 +104,7 @@ class Replay:
     def _seed(self) -> None:
         epoch, engines, voice = self._epoch, self._engines, self._voice
         voice.say(f"seeding {epoch.plan.seed}")
-        plan = epoch.plan
-        source = SeedSource(
-            kind=plan.seed,
-            epoch=plan.seed_epoch,
-            seq=plan.seed_seq,
-            tables=plan.seed_tables,
-            is_first=plan.request.adoption is not None,
-        )
+        source = SeedSource.of_plan(epoch.plan, is_first=epoch.plan.request.adoption is not None)
         start, is_done = time.monotonic(), bool(epoch.ledger.state().commits)
         seed(engines.slice_run, source, epoch.plan.start)
         folded = (

@@ -26,6 +26,7 @@ from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.record.past_commits import commit_with
 from kappa.replay.adoption import ExistingTable
+from kappa.replay.plan import ReplayPlan
 from kappa.slices.adopted_rows import copy_tables
 from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
@@ -63,6 +64,13 @@ class SeedSource:
     outputs: bool = True
     tables: tuple[ExistingTable, ...] = ()
     is_first: bool = False
+
+    @classmethod
+    def of_plan(cls, plan: ReplayPlan, *, is_first: bool = False) -> SeedSource:
+        """The seed of a plan."""
+        return cls(
+            kind=plan.seed, epoch=plan.seed_epoch, seq=plan.seed_seq, tables=plan.seed_tables, is_first=is_first
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,9 +219,7 @@ class SecondRun:
             The comparison of both runs; None while there is more to compute.
         """
         if self._again is None:
-            plan = self._plan
-            source = SeedSource(kind=plan.seed, epoch=plan.seed_epoch, seq=plan.seed_seq, tables=plan.seed_tables)
-            self._again = opened(self._run, SECOND_RUN, source, self._plan.start)
+            self._again = opened(self._run, SECOND_RUN, SeedSource.of_plan(self._plan), self._plan.start)
         again, state = self._again, self._again.ledger.begun()
         size = min(self._size, most) if most < self._plan.request.slice_records else self._size
         if advance(again, self._plan.end, index, size, check=check):
