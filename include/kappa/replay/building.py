@@ -8,14 +8,13 @@ from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.replay import chains
-from kappa.replay.adoption import Adoption
 from kappa.replay.catalogue import relaxed
 from kappa.replay.estimates import estimated
 from kappa.replay.facts import Facts, TopologyFacts
 from kappa.replay.findings import Finding, refusals
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.resolution import Resolved
+from kappa.replay.resolution import Resolved, adoption_of
 from kappa.replay.rules import adoption as adoption_rules
 from kappa.replay.rules import archive as archive_rules
 from kappa.replay.rules import chain as chain_rules
@@ -125,14 +124,6 @@ def _asides(request: ReplayRequest, facts: Facts, start: Offsets, end: Offsets) 
     return brought_in, set_asides.without(read, brought_in)
 
 
-def _adoption(request: ReplayRequest, facts: Facts) -> Adoption | None:
-    """The tables of another job with which the history in the new epoch's tables begins."""
-    if request.adoption is not None:
-        return request.adoption
-    has_history = facts.live is not None and request.resolved_seed is not Seed.EMPTY
-    return facts.live.adoption if has_history and facts.live else None
-
-
 def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
     findings = request_rules.start_after_end(start, end)
     if request.end is not None:
@@ -180,7 +171,7 @@ def _plan(
         archived=span.archived,
         set_aside=set_aside,
         brought_in=brought_in,
-        adoption=_adoption(request, facts),
+        adoption=adoption_of(request, facts.live),
         created_at=now.astimezone(UTC),
         request=request,
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SavepointFacts
+from kappa.replay.adoption import Adoption
+from kappa.replay.facts import Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules import adoption as adoption_rules
@@ -149,8 +150,15 @@ def named_offsets(start: ToOffset, targets: Offsets) -> tuple[Offsets, list[Find
     return Offsets.of((at, offset) for at, offset in begin.items() if at in targets), findings
 
 
+def adoption_of(request: ReplayRequest, live: LiveFacts | None) -> Adoption | None:
+    """The tables of another job with which the history in a new epoch's tables begins."""
+    if request.adoption is not None or live is None or request.resolved_seed is Seed.EMPTY:
+        return request.adoption
+    return live.adoption
+
+
 def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
-    adoption = request.adoption or (facts.live.adoption if facts.live else None)
+    adoption = adoption_of(request, facts.live)
     if adoption is None or facts.topology is None:
         return Resolved(start=None, findings=tuple(adoption_rules.adoption_missing()))
     if request.adoption is not None:

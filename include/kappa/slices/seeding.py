@@ -68,9 +68,7 @@ class SeedSource:
     @classmethod
     def of_plan(cls, plan: ReplayPlan, *, is_first: bool = False) -> SeedSource:
         """The seed of a plan."""
-        return cls(
-            kind=plan.seed, epoch=plan.seed_epoch, seq=plan.seed_seq, tables=plan.seed_tables, is_first=is_first
-        )
+        return cls(kind=plan.seed, epoch=plan.seed_epoch, seq=plan.seed_seq, tables=plan.seed_tables, is_first=is_first)
 
 
 @dataclass(frozen=True, kw_only=True)

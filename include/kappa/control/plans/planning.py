@@ -45,6 +45,7 @@ from kappa.replay.facts import (
 )
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.resolution import adoption_of
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK
 from kappa.slices.topics import ownership, turns, versioned_topics
@@ -108,8 +109,7 @@ def survey(
     widest = max((len(log.high.partitions(topic)) for topic in present), default=0)
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
-    adoption = request.adoption or (live.adoption if live is not None else None)
-    is_of_tables = adoption is not None and request.resolved_seed is Seed.FROM_TABLES
+    adoption = adoption_of(request, live) if request.resolved_seed is Seed.FROM_TABLES else None
     known_rates = measurements.rates(config.lake, record, live_state)
     facts = Facts(
         topology=deployed,
@@ -144,7 +144,7 @@ def survey(
         brokers=config.bootstrap_servers,
         topic_settings=config.topic_settings,
         step=step,
-        existing={table.place: columns_of(table) for table in adoption.tables} if adoption and is_of_tables else {},
+        existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},
     )
     return sounded(config, broker, record, request, facts, now=now)
 
