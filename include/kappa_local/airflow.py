@@ -91,12 +91,13 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
     It includes the ``KAPPA_*`` variables, so that a task has the settings with which the stack was started.
     """
     home, own_secrets, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
+    folder = repository()
     env = {
         **config.to_env(),
         "PYTHONPATH": f"{PACKAGES}{os.pathsep}{Path(__file__).parent / 'airflow_config'}",
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(repository() / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(repository() / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
