@@ -7,13 +7,13 @@ import json
 import os
 import re
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kappa import settings_file
+from kappa import settings_file, topic_overrides
 from kappa.errors import ConfigError
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
@@ -225,7 +225,7 @@ class Config:
         env = os.environ if environ is None else environ
         layers = _layers(env)
         values = ChainMap(*(dict(layer.values) for layer in layers))
-        origin = {name: layer.origin for layer in reversed(layers) for name in layer.values}
+        origin = _origins(layers)
         places = {name: _place(name, origin[name]) for name in values}
         settings_by_name = {name: _parse(name, value, places[name]) for name, value in values.items()}
         _check_approvals(settings_by_name.get("approvals_from", ""), places)
@@ -275,9 +275,9 @@ class _Layer:
 def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
     """All settings; those of an earlier layer count."""
     variables = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
-    for name in ("crash_after", "internals"):  # read by kappa.faults, and apart
+    for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
         variables.pop(name, None)
-    file = settings_file.settings_file(variables.pop("settings", None), settings(), _GONE)
+    file = _file(env)
     folder = file.path.parent if file else Path()
     written = [_Layer(origin=_ENVIRONMENT, values=variables)]
     if file:
@@ -304,7 +304,12 @@ def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
         ConfigError: the settings file cannot be read, or has a mistake.
     """
     layers = _layers(os.environ if environ is None else environ)
-    return {name: layer.origin for layer in reversed(layers) for name in layer.values if layer.origin}
+    return {name: origin for name, origin in _origins(layers).items() if origin}
+
+
+def _origins(layers: Sequence[_Layer]) -> dict[str, str]:
+    """Where each setting is from; empty for its default."""
+    return {name: layer.origin for layer in reversed(layers) for name in layer.values}
 
 
 def repository(environ: Mapping[str, str] | None = None) -> Path:
@@ -313,9 +318,12 @@ def repository(environ: Mapping[str, str] | None = None) -> Path:
     Raises:
         ConfigError: the settings file cannot be read, or has a mistake.
     """
-    env = os.environ if environ is None else environ
-    file = settings_file.settings_file(env.get(settings_file.VARIABLE), settings(), _GONE)
+    file = _file(os.environ if environ is None else environ)
     return file.path.parent if file else Path.cwd()
+
+
+def _file(env: Mapping[str, str]) -> settings_file.SettingsFile | None:
+    return settings_file.settings_file(env.get(settings_file.VARIABLE), settings(), _GONE)
 
 
 def _place(name: str, origin: str) -> str:
@@ -360,41 +368,6 @@ def _check_metrics(value: str, places: Mapping[str, str]) -> None:
         )
 
 
-def _topic_settings(value: Any, place: str) -> dict[str, str | dict[str, str]]:
-    """Settings of new topics: those of all topics, and by a pattern of names those of some."""
-    try:
-        parsed = json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise _wrong_topics(place, value, f"is not JSON ({error})") from error
-    if not isinstance(parsed, Mapping):
-        raise _wrong_topics(place, value, "is not an object of JSON")
-    return {
-        key: {name: _topic_setting(place, value, name, one) for name, one in item.items()}
-        if isinstance(item, Mapping)
-        else _topic_setting(place, value, key, item)
-        for key, item in parsed.items()
-    }
-
-
-def _topic_setting(place: str, value: Any, name: str, one: Any) -> str:
-    if not isinstance(one, str | int | float):
-        raise _wrong_topics(place, value, f"has {json.dumps(one)} for {name}, which is neither a text nor a number")
-    text = str(one).lower() if isinstance(one, bool) else str(one)
-    if name in ("partitions", "replication.factor") and not re.fullmatch(r"([1-9]\d*)?", text):
-        raise _wrong_topics(place, value, f"has {text} for {name}, which is a number from 1 on")
-    return text
-
-
-def _wrong_topics(place: str, value: Any, why: str) -> ConfigError:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return ConfigError(
-        f"{place}={text} {why}. Write settings of all topics, and by names or patterns those of some: "
-        '{"retention.ms": "604800000", "kappa.retail.*.changelog": {"segment.ms": ""}}',
-        name="topic_settings",
-        value=text,
-    )
-
-
 def _render(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
@@ -409,7 +382,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
         hint = f" Did you mean {names[0]}?" if names else ""
         raise ConfigError(f"Unknown setting {place}.{hint}", name=name)
     if name == "topic_settings":
-        return _topic_settings(value, place)
+        return topic_overrides.parsed(value, place)
     kind = kinds[name]
     try:
         if kind == "Path":
@@ -421,6 +394,6 @@ def _parse(name: str, value: Any, place: str) -> Any:
         if kind == "str":
             return str(value)
         parsed = json.loads(value) if isinstance(value, str) else value
-        return {str(key): json.dumps(item) if isinstance(item, bool) else str(item) for key, item in parsed.items()}
+        return {str(key): topic_overrides.text_of(item) for key, item in parsed.items()}
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"{place}={value!r} is not a valid {kind}: {error}.", name=name, value=value) from error

@@ -1,6 +1,6 @@
 """The settings file of a team's repository, ``kappa.toml``: which one a process reads, and its settings.
 
-It is committed, so that it holds no secret. Only :mod:`kappa.config` reads it, once per process.
+It is committed, so that it holds no secret. Only :mod:`kappa.config` reads it.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -
 
 def _absolute(folder: Path, name: str, value: Any) -> Any:
     """A path in the file begins in its folder, whatever the working directory of the process."""
-    is_path = name in ("lake", "topologies", "home", "cache") or (name.rpartition("_")[2] == "file" and value)
+    is_path = name in ("lake", "topologies", "home", "cache") or (name.endswith("file") and value)
     if not is_path or "://" in value:
         return value
     return str(folder / Path(value).expanduser())

@@ -22,13 +22,13 @@ from kappa.errors import ConfigError, KappaError, TopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka, tool_options
 from kappa.kafka.connection import client_settings
-from kappa.replay.epoch_topics import Overrides
 from kappa.replay.findings import Severity
 from kappa.replay.rules.log import LONGEST_FUTURE_MS
 from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_release
 from kappa.spark.s3_jars import ensure_s3
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
+from kappa.topic_overrides import Overrides
 from kappa.topology import registry
 from kappa_local import airflow, kafka
 from kappa_local.state import running

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kappa.replay.epoch_topics import EpochTopic, Kind, NeededTopic, Overrides, TopicRefusal, creation, overridden
+from kappa.replay.epoch_topics import EpochTopic, Kind, NeededTopic, TopicRefusal, creation, overridden
 from kappa.replay.facts import Facts, OutputFacts
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.rules.needed import needed_findings
+from kappa.topic_overrides import Overrides
 
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1", "max.message.bytes": "1048588", "partitions": "1"}
 KEEPING = {

@@ -18,7 +18,8 @@ from kappa.kafka.offsets_for_times import Confirmer
 from kappa.kafka.reader import Reader, Sampler, check_readable, last_record
 from kappa.offsets.vector import Offsets
 from kappa.offsets.vector import TopicPartition as At
-from kappa.replay.epoch_topics import EpochTopic, Overrides, TopicRefusal, overridden
+from kappa.replay.epoch_topics import EpochTopic, TopicRefusal, overridden
+from kappa.topic_overrides import Overrides
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -11,7 +11,8 @@ from confluent_kafka.admin import NewTopic
 
 from kappa.kafka.admin import Admin
 from kappa.kafka.connection import NOT_ALLOWED
-from kappa.replay.epoch_topics import PARTITIONS, REPLICATION, EpochTopic, TopicRefusal
+from kappa.replay.epoch_topics import EpochTopic, TopicRefusal
+from kappa.topic_overrides import PARTITIONS, REPLICATION
 
 #: Answers that concern a topic's settings or numbers, with the one setting that they are about.
 _REFUSED = {

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from kappa.topic_overrides import PARTITIONS, REPLICATION, Overrides
+
 Kind = Literal["changelog", "markers", "versioned", "output"]
 #: What a message calls a topic of each kind.
 WORDS: Mapping[Kind, str] = {
@@ -16,11 +18,6 @@ WORDS: Mapping[Kind, str] = {
     "versioned": "a versioned topic",
     "output": "a topic output",
 }
-#: What a topic is made with besides Kafka's settings, under names like theirs.
-PARTITIONS, REPLICATION = "partitions", "replication.factor"
-
-#: Settings that override others: by name those of all topics, by a pattern of names those of some.
-Overrides = Mapping[str, str | Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,12 @@ from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.adoption import Adoption, ExistingColumns
 from kappa.replay.chains import ChainFacts, Key
-from kappa.replay.epoch_topics import NeededTopic, Overrides
+from kappa.replay.epoch_topics import NeededTopic
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Sends
 from kappa.replay.stages import Stage
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts
+from kappa.topic_overrides import Overrides
 from kappa.topology import Source, Topic, Topology
 from kappa.topology.shapes import Shape, shapes_of
 

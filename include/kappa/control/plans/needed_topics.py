@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from kappa.errors import Terminal
 from kappa.kafka import topic_settings
 from kappa.names import EpochPaths, topology_prefix
-from kappa.replay.epoch_topics import PARTITIONS, NeededTopic
+from kappa.replay.epoch_topics import NeededTopic
 from kappa.slices.topics import ownership
+from kappa.topic_overrides import PARTITIONS
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker

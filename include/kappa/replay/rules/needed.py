@@ -8,20 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kappa.names import epoch_word, versioned_topic
-from kappa.replay.epoch_topics import (
-    PARTITIONS,
-    REPLICATION,
-    WORDS,
-    EpochTopic,
-    Kind,
-    NeededTopic,
-    TopicRefusal,
-    creation,
-    creations,
-)
+from kappa.replay.epoch_topics import WORDS, EpochTopic, Kind, NeededTopic, TopicRefusal, creation, creations
 from kappa.replay.facts import Facts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.rules import output as output_rules
+from kappa.topic_overrides import PARTITIONS, REPLICATION
 
 #: Name of a setting of Kappa, in messages.
 _SETTING = "KAPPA_TOPIC_SETTINGS"
