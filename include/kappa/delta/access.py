@@ -7,13 +7,12 @@ On an object store each has the lake's options (:mod:`kappa.store.options`), and
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from kappa.delta.damage import check_entries, damage
+from kappa.delta.damage import check_entries, damage, is_log_file
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import bucket_and_key, is_remote
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
-#: What makes a folder the log of a table (Delta's protocol, "Delta Log Entries" and "Checkpoints").
-_ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
 
@@ -57,7 +54,7 @@ def is_table(path: str) -> bool:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    return any(_ENTRY.fullmatch(file.name) for file in store_of(path).files(f"{path}/_delta_log"))
+    return any(is_log_file(file.name) for file in store_of(path).files(f"{path}/_delta_log"))
 
 
 def create_table(

@@ -18,6 +18,11 @@ _OF_AN_EPOCH = re.compile(r"/([^/]+)/e\d{4,}/(?!ledger$)")
 _MOST = 3
 
 
+def is_log_file(name: str) -> bool:
+    """Whether a file of this name makes a folder the log of a table."""
+    return any(pattern.fullmatch(name) for pattern in (_ENTRY, _CHECKPOINT))
+
+
 def entry_of(path: str, version: int) -> str:
     """The file that the commit of a version makes in a Delta table's log (Delta's protocol, "Delta Log Entries")."""
     return f"{path}/_delta_log/{version:020}.json"
