@@ -51,7 +51,8 @@ def check_as_a_whole(epochs: Epochs) -> None:
     """Compare what the record says without epochs that ended long ago with what all events say."""
     record = epochs.record("a.a")
     whole = record_of("a.a", record.events)
-    for name in ("live", "recent", "handover", "standing", "last_move", "savepoints", "candidate", "default_epoch"):
+    names = ("live", "recent", "recent_events", "handover", "standing", "last_move", "savepoints")
+    for name in (*names, "candidate", "default_epoch"):
         assert getattr(record, name) == getattr(whole, name), name
 
 
