@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
+from support.s3_proxy import Proxy
 from support.slices import Epoch
 
 from kappa.delta import queries, tables
@@ -214,6 +215,16 @@ def test_a_data_file_that_is_gone_or_torn_is_named_by_a_log_and_by_a_query(
     ):
         with pytest.raises(DamagedTableError, match=why):
             look()
+
+
+def test_data_files_on_an_object_store_are_looked_for_in_one_listing(proxied_lake: str, proxy: Proxy) -> None:
+    path = grown(f"{proxied_lake}/log")
+    name = open_table(path).file_uris()[2].rpartition("/")[2]
+    store_of(path).delete(f"{path}/{name}")
+    before = len(proxy.requests)
+    with pytest.raises(DamagedTableError, match=f"{name} is missing"):
+        queries.query(path, None)
+    assert [one for one in proxy.requests[before:] if one.kind == "HEAD" and one.key.endswith(".parquet")] == []
 
 
 def test_a_table_that_is_gone_is_not_a_damaged_one(tmp_path: Path) -> None:
