@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.damages import drain, halve, lose
 from support.epoch_record import empty_plan
 from support.slices import TOPOLOGY, Epoch
 
 from kappa.config import Config
+from kappa.delta.log_entries import entry_of
 from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
@@ -74,33 +76,25 @@ def site(sound: Path, tmp_path: Path) -> Site:
 
 
 def gap(table: str) -> str:
-    place = Path(table, "_delta_log", f"{1:020}.json")
-    place.unlink()
-    return f"{place.name} is missing"
+    return lose(entry_of(table, 1))
 
 
 def torn(table: str) -> str:
-    place = Path(table, "_delta_log", f"{1:020}.json")
+    place = Path(entry_of(table, 1))
     place.write_bytes(place.read_bytes()[:40])
     return f"{place.name} is torn"
 
 
 def empty(table: str) -> str:
-    place = max(Path(table, "_delta_log").glob("*.json"))
-    place.write_bytes(b"")
-    return f"{place.name} is torn"
+    return drain(max(Path(table, "_delta_log").glob("*.json")))
 
 
 def file(table: str) -> str:
-    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
-    place.unlink()
-    return f"{place.name} is missing"
+    return lose(max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns))
 
 
 def torn_file(table: str) -> str:
-    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
-    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
-    return f"{place.name} is torn"
+    return halve(max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns))
 
 
 @pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
