@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import Ran, run
+from support.damages import drain, halve, lose
 from support.epoch_record import empty_plan
 from support.slices import TOPOLOGY, Epoch
 
 from kappa.config import Config
+from kappa.delta.log_entries import entry_of
 from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
@@ -40,12 +40,9 @@ class Site:
     def paths(self, name: str) -> EpochPaths:
         return EpochPaths(lake=self.config.lake, topology=name, epoch=1)
 
-    def run(self, *words: str, servers: str = "127.0.0.1:1") -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, servers: str = "127.0.0.1:1") -> Ran:
         """The real command line."""
-        program = "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'; main()"
-        environment = {**os.environ, **self.config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": servers}
-        command = [sys.executable, "-c", program, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        return run(*words, **{**self.config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": servers})
 
 
 @pytest.fixture(scope="module")
@@ -74,49 +71,41 @@ def site(sound: Path, tmp_path: Path) -> Site:
 
 
 def gap(table: str) -> str:
-    place = Path(table, "_delta_log", f"{1:020}.json")
-    place.unlink()
-    return f"{place.name} is missing"
+    return lose(entry_of(table, 1))
 
 
 def torn(table: str) -> str:
-    place = Path(table, "_delta_log", f"{1:020}.json")
+    place = Path(entry_of(table, 1))
     place.write_bytes(place.read_bytes()[:40])
     return f"{place.name} is torn"
 
 
 def empty(table: str) -> str:
-    place = max(Path(table, "_delta_log").glob("*.json"))
-    place.write_bytes(b"")
-    return f"{place.name} is torn"
+    return drain(max(Path(table, "_delta_log").glob("*.json")))
 
 
 def file(table: str) -> str:
-    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
-    place.unlink()
-    return f"{place.name} is missing"
+    return lose(max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns))
 
 
 def torn_file(table: str) -> str:
-    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
-    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
-    return f"{place.name} is torn"
+    return halve(max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns))
 
 
 @pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
 def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, damage: Callable[[str], str]) -> None:
     why = damage(site.paths("shop.one").ledger)
     status = site.run("status")
-    assert status.returncode == 1 and "Traceback" not in status.stderr
-    rows = [line.split()[:3] for line in status.stdout.splitlines()]
+    assert status.code == 1 and "Traceback" not in status.errors
+    rows = [line.split()[:3] for line in status.output.splitlines()]
     assert all([name, "1", "live"] in rows for name in NAMES)
-    (problem,) = [line for line in status.stdout.splitlines() if line.startswith("PROBLEM: ")]
+    (problem,) = [line for line in status.output.splitlines() if line.startswith("PROBLEM: ")]
     assert problem.startswith("PROBLEM: shop.one epoch 1: The Delta table ") and why in problem
     assert problem.endswith("kappa rebuild <topology> --from-changelog --execute")
     answer = site.run("status", "--json")
-    problems = [epoch["problem"] for one in json.loads(answer.stdout) for epoch in one["epochs"]]
-    assert answer.returncode == 1 and why in problems[0] and problems[1] == ""
-    assert site.run("status", "shop.two").returncode == 0
+    problems = [epoch["problem"] for one in json.loads(answer.output) for epoch in one["epochs"]]
+    assert answer.code == 1 and why in problems[0] and problems[1] == ""
+    assert site.run("status", "shop.two").code == 0
 
 
 @pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])
@@ -142,9 +131,9 @@ def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
     table = epochs_log(site.config.lake) if place == "record" else f"{site.paths('shop.one').root}/{place}"
     why = damage(table)
     ended = site.run(*words)
-    assert ended.returncode == 1, ended.stderr
-    assert f"DamagedTableError: The Delta table {table} is damaged: " in ended.stderr and why in ended.stderr
-    assert "Traceback" not in ended.stderr and "--execute" in ended.stderr.splitlines()[-1]
+    assert ended.code == 1, ended.errors
+    assert f"DamagedTableError: The Delta table {table} is damaged: " in ended.errors and why in ended.errors
+    assert "Traceback" not in ended.errors and "--execute" in ended.errors.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +155,9 @@ def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
 ) -> None:
     name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
     ended = site.run("certify", "shop.one", "--deep", servers=broker.bootstrap_servers)
-    assert ended.returncode == 1 and "Traceback" not in ended.stderr, ended.stderr
-    problems = [line for line in ended.stdout.splitlines() if line.startswith(f"PROBLEM: {place}")]
-    assert any(name in problem for problem in problems), ended.stdout
+    assert ended.code == 1 and "Traceback" not in ended.errors, ended.errors
+    problems = [line for line in ended.output.splitlines() if line.startswith(f"PROBLEM: {place}")]
+    assert any(name in problem for problem in problems), ended.output
 
 
 @pytest.mark.parametrize("damage", [gap, torn, empty, file, torn_file])

@@ -21,6 +21,7 @@ from kappa.monitoring.notices import Notices
 from kappa.names import EpochPaths
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
+from kappa.record.topology_records import record_of
 
 NAME, DEADLINE = "demo.a", 60.0
 LINK = "http://127.0.0.1:8080/dags/replay__demo.a/runs/r/tasks/approve/required_actions"
@@ -86,21 +87,21 @@ def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver
 
         def started() -> Notices:
             watcher = Notices(driver, paths)
-            watcher.open(events(config)[:-1], "lake-1")
+            watcher.open(record_of(NAME, events(config)[:-1]), "lake-1")
             return watcher
 
         ask(config)  # and the worker is killed
         first = started()
-        first.look(events(config))
+        first.look(Epochs(config.lake).record(NAME))
         wait(lambda: hook.requests)
         first.close()  # it goes before the receiver took anything
         assert hook.taken == []
         hook.later = 204
         second = started()
         ask(config)  # by the next try
-        second.look(events(config))
+        second.look(Epochs(config.lake).record(NAME))
         wait(lambda: hook.taken)
-        second.look(events(config))
+        second.look(Epochs(config.lake).record(NAME))
         second.close()
     assert {one["id"] for one in hook.requests} == {f"lake-1/{NAME}/2/APPROVAL/{questions(config)[0].n}"}
     (notice,) = hook.taken

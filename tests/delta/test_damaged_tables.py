@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
+from support.damages import drain, halve, lose
+from support.s3_proxy import Proxy
 from support.slices import Epoch
 
 from kappa.delta import queries, tables
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
-from kappa.delta.log_entries import actions_of
+from kappa.delta.log_entries import actions_of, entry_of
 from kappa.errors import ConflictError, DamagedTableError, LedgerError
 from kappa.names import ArchivePaths, EpochPaths, epochs_log
 from kappa.store.address import is_remote
@@ -46,25 +48,17 @@ def grown(path: str, commits: int = 6) -> str:
     return path
 
 
-def entry(path: str, version: int) -> str:
-    return f"{path}/_delta_log/{version:020}.json"
-
-
 def remove(path: str, version: int) -> str:
-    store_of(path).delete(entry(path, version))
-    return f"_delta_log/{version:020}.json is missing"
+    return f"_delta_log/{lose(entry_of(path, version))}"
 
 
 def tear(path: str, version: int) -> str:
-    content = store_of(path).get(entry(path, version)) or b""
-    store_of(path).put(entry(path, version), content[: len(content) // 2])
-    return f"_delta_log/{version:020}.json is torn"
+    return f"_delta_log/{halve(entry_of(path, version))}"
 
 
 def empty(path: str, version: int) -> str:
     """An entry as a disk may have it after a power cut; ``deltalake`` opens a table with one."""
-    store_of(path).put(entry(path, version), b"")
-    return f"_delta_log/{version:020}.json is torn"
+    return f"_delta_log/{drain(entry_of(path, version))}"
 
 
 def empty_newest(path: str, _: int) -> str:
@@ -74,8 +68,7 @@ def empty_newest(path: str, _: int) -> str:
 def lose_checkpoint(path: str, version: int) -> str:
     open_table(path).create_checkpoint()
     (file,) = [one.path for one in store_of(path).files(f"{path}/_delta_log") if "checkpoint.parquet" in one.path]
-    store_of(path).delete(file)
-    return f"{Path(file).name} is missing"
+    return lose(file)
 
 
 def tear_checkpoint(path: str, version: int) -> str:
@@ -152,14 +145,14 @@ def test_a_log_with_an_empty_entry_is_not_appended_to_until_the_entry_is_back(
     reader, late = (AppendLog(path, pa.schema({"n": pa.int64()})) for _ in range(2))
     reader.refresh()
     grown(path, 3)
-    content = store_of(path).get(entry(path, version)) or b""
+    content = store_of(path).get(entry_of(path, version)) or b""
     why = empty(path, version)
     for log in (reader, late, reader):
         with pytest.raises(DamagedTableError, match=re.escape(why)):
             log.refresh()
         with pytest.raises((ConflictError, LedgerError)):
             log.append([{}])
-    store_of(path).put(entry(path, version), content)
+    store_of(path).put(entry_of(path, version), content)
     assert [[row["n"] for row in log.refresh()] for log in (reader, late)] == [[3, 4, 5], [1, 2, 3, 4, 5]]
     assert [row["n"] for row in reader.append([{}])] == [6]
 
@@ -173,16 +166,6 @@ def test_a_torn_entry_that_is_read_by_its_name_is_refused(tmp_path: Path, damage
     assert actions_of(path, 1) and actions_of(path, 9) is None
 
 
-def halve(file: Path) -> str:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    return f"{file.name} is torn"
-
-
-def drain(file: Path) -> str:
-    file.write_bytes(b"")
-    return f"{file.name} is torn"
-
-
 def shorten(file: Path) -> str:
     file.write_bytes(file.read_bytes()[:-1])
     return f"{file.name} is torn"
@@ -193,11 +176,6 @@ def spoil(file: Path) -> str:
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
     return f"{file.name} is torn"
-
-
-def lose(file: Path) -> str:
-    file.unlink()
-    return f"{file.name} is missing"
 
 
 @pytest.mark.parametrize("damage", [lose, halve, drain, shorten, spoil])
@@ -214,6 +192,16 @@ def test_a_data_file_that_is_gone_or_torn_is_named_by_a_log_and_by_a_query(
     ):
         with pytest.raises(DamagedTableError, match=why):
             look()
+
+
+def test_data_files_on_an_object_store_are_looked_for_in_one_listing(proxied_lake: str, proxy: Proxy) -> None:
+    path = grown(f"{proxied_lake}/log")
+    name = open_table(path).file_uris()[2].rpartition("/")[2]
+    store_of(path).delete(f"{path}/{name}")
+    before = len(proxy.requests)
+    with pytest.raises(DamagedTableError, match=f"{name} is missing"):
+        queries.query(path, None)
+    assert [one for one in proxy.requests[before:] if one.kind == "HEAD" and one.key.endswith(".parquet")] == []
 
 
 def test_a_table_that_is_gone_is_not_a_damaged_one(tmp_path: Path) -> None:
@@ -234,7 +222,7 @@ def test_tables_of_a_slice_are_read_again_once_the_file_is_back(tmp_path: Path) 
     epoch = Epoch(tmp_path)
     epoch.slice({("a", 0): 3})
     epoch.slice({("b", 0): 4})
-    place = Path(entry(epoch.paths.ledger, 3))
+    place = Path(entry_of(epoch.paths.ledger, 3))
     content = place.read_bytes()
     place.unlink()
     with pytest.raises(DamagedTableError, match=place.name):

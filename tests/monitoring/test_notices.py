@@ -20,6 +20,7 @@ from kappa.monitoring.notices import Notices, notice_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.presence.watchdog import Line
+from kappa.record.epoch_record import TopologyRecord, WholeRecord
 from kappa.record.events import Event
 from kappa.replay.proof.verdict import CheckResult, DiffReport, OutputDiff
 
@@ -74,6 +75,21 @@ def test_an_event_that_needs_no_decision_has_no_notice() -> None:
     assert [notice_of(one, "lake-1") for one in quiet] == [None] * 4
 
 
+def recorded(*events: Event) -> TopologyRecord:
+    """A record with events of the past alone."""
+    return TopologyRecord(
+        topology="shop.sums",
+        live=None,
+        recent={},
+        recent_events=(),
+        handover=None,
+        standing=None,
+        last_move=None,
+        savepoints={},
+        make_whole=lambda: WholeRecord(epochs={}, moves=(), events=events),
+    )
+
+
 class Posts:
     """Opens notices of one epoch, as its drivers do."""
 
@@ -85,7 +101,7 @@ class Posts:
 
     def __call__(self, *events: Event) -> Notices:
         outbox = Notices(self.config, self.paths, "team-a")
-        outbox.open(events, "lake-1")
+        outbox.open(recorded(*events), "lake-1")
         self.opened.append(outbox)
         return outbox
 
@@ -120,8 +136,8 @@ def test_a_notice_is_posted_until_the_receiver_accepts_it_and_then_the_next(post
         at(posts, hook)
         with capture_logs() as logs:
             one = posts()
-            one.look([event(1, "stuck", seq=4)])
-            one.look([event(1, "stuck", seq=4), event(2, "start"), event(3, "stuck", seq=4)])
+            one.look(recorded(event(1, "stuck", seq=4)))
+            one.look(recorded(event(1, "stuck", seq=4), event(2, "start"), event(3, "stuck", seq=4)))
             assert hook.taken == []  # the driver went on before the receiver took anything
             wait(lambda: len(hook.taken) == 2)
         assert ids(hook.taken) == ["1", "3"] and ids(hook.requests) == ["1", "1", "1", "1", "1", "3"]
@@ -148,16 +164,16 @@ def test_the_next_driver_posts_unposted_notices_and_repeats_none(posts: Posts) -
         hook.later = 503
         one = posts(event(1, "stuck", seq=2))
         record = [event(n, "stuck", seq=n) for n in (1, 2, 3)]
-        one.look(record)
+        one.look(recorded(*record))
         wait(lambda: ids(hook.requests)[:2] == ["2", "3"])
         one.close()
         hook.later = 204
         second = posts(*record)
-        second.look(record)
+        second.look(recorded(*record))
         wait(lambda: ids(hook.taken) == ["2", "3"])
         second.close()
         third = posts(*record)
-        third.look(record)
+        third.look(recorded(*record))
         third.close()
         assert ids(hook.taken) == ["2", "3"]
 
@@ -167,8 +183,8 @@ def test_events_of_other_epochs_and_before_the_first_driver_are_not_posted(posts
         at(posts, hook)
         record = [event(1, "stuck", seq=1), event(2, "stuck", 7, seq=1)]
         one = posts(record[0])
-        one.look(record)
-        one.look([*record, event(3, "stuck", seq=3)])
+        one.look(recorded(*record))
+        one.look(recorded(*record, event(3, "stuck", seq=3)))
         wait(lambda: hook.taken)
         one.close()
         assert ids(hook.requests) == ["3"]
@@ -192,7 +208,7 @@ def test_an_absent_receiver_is_logged_without_its_url_and_a_driver_ends_in_time(
     posts.config = replace(posts.config, webhook_url="http://127.0.0.1:1/hooks/s3cret")
     with capture_logs() as logs:
         one = posts()
-        one.look([event(1, "stuck", seq=1)])
+        one.look(recorded(event(1, "stuck", seq=1)))
         wait(lambda: any(entry["event"] == "notice not taken" for entry in logs))
         one.close()
     assert {"event": "notices left", "ids": ["lake-1/shop.sums/8/STUCK/1"]}.items() <= logs[-1].items()
@@ -204,15 +220,29 @@ def test_the_url_may_be_in_a_file_that_is_read_at_each_attempt(posts: Posts, tmp
     posts.config = replace(posts.config, webhook_url_file=str(file))
     with receiver() as hook, capture_logs() as logs:
         one = posts()
-        one.look([event(1, "stuck", seq=1)])
+        one.look(recorded(event(1, "stuck", seq=1)))
         wait(lambda: any(entry["event"] == "notice not taken" for entry in logs))
         file.write_text(f"{hook.url}\n")
         wait(lambda: ids(hook.taken) == ["1"])
 
 
 def test_without_a_url_nothing_is_posted_and_no_file_is_written(posts: Posts) -> None:
-    posts().look([event(1, "stuck", seq=1)])
+    posts().look(recorded(event(1, "stuck", seq=1)))
     assert not Path(posts.paths.notices).exists()
+
+
+def test_without_a_url_a_driver_does_not_read_the_past(posts: Posts) -> None:
+    def read() -> WholeRecord:
+        raise AssertionError("the whole record was made")
+
+    record = replace(recorded(), make_whole=read)
+    one = Notices(posts.config, posts.paths)
+    one.open(record, "lake-1")
+    one.look(record)
+    with receiver() as hook:
+        at(posts, hook)
+        with pytest.raises(AssertionError, match="whole record"):
+            Notices(posts.config, posts.paths).open(record, "lake-1")
 
 
 def test_an_invalid_url_or_one_beside_a_file_is_refused_without_being_shown(tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kappa import clock
 from kappa.delta.row_files import LateColumn
+from kappa.errors import LedgerError
 from kappa.names import epochs_log
 from kappa.record import epochs as epochs_module
 from kappa.record.epochs import Epochs
@@ -51,7 +54,8 @@ def check_as_a_whole(epochs: Epochs) -> None:
     """Compare what the record says without epochs that ended long ago with what all events say."""
     record = epochs.record("a.a")
     whole = record_of("a.a", record.events)
-    for name in ("live", "recent", "handover", "standing", "last_move", "savepoints", "candidate", "default_epoch"):
+    names = ("live", "recent", "recent_events", "handover", "standing", "last_move", "savepoints")
+    for name in (*names, "candidate", "default_epoch"):
         assert getattr(record, name) == getattr(whole, name), name
 
 
@@ -180,3 +184,33 @@ def test_an_event_has_its_document_also_after_its_file_was_merged_and_rolled_up(
     assert reader.record("a.a").epoch(1).rolled_up
     assert verified is not None and verified.detail["report"] == DETAIL["verified"]["report"]
     assert [dict(move.detail) for move in reader.record("a.a").moves[-1:]] == [DETAIL["moved"]]
+
+
+@pytest.mark.parametrize(("has_statistics", "reads"), [(True, [1, 1, 0]), (False, [3, 1, 3])])
+def test_a_document_is_read_of_the_file_that_has_its_row(
+    monkeypatch: pytest.MonkeyPatch, has_statistics: bool, reads: list[int]
+) -> None:
+    """Where the files say which rows they have; otherwise of one after the other, from the newest on."""
+    contents = {}
+    for begin in (1, 3, 5):
+        file = BytesIO()
+        rows = pa.table({"n": [begin, begin + 1], "document": [None, f"row {begin + 1}"]})
+        pq.write_table(rows, file, write_statistics=has_statistics)
+        contents[f"{begin}.parquet"] = file.getvalue()
+    column = LateColumn("document")
+    column.update(contents, contents)
+    opened: list[int] = []
+    real = pq.ParquetFile
+
+    def open_file(source: Any) -> pq.ParquetFile:
+        opened[-1] += 1
+        return real(source)
+
+    monkeypatch.setattr(pq, "ParquetFile", open_file)
+    for n, value in ((2, "row 2"), (6, "row 6")):
+        opened.append(0)
+        assert [column.value(n), column.value(n - 1), column.value(n)] == [value, None, value]
+    opened.append(0)
+    with pytest.raises(LedgerError, match="of row 7"):
+        column.value(7)
+    assert opened == reads

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 #: What takes long to import.
 HEAVY = ("pyspark", "numpy", "pandas", "pyarrow", "deltalake", "confluent_kafka", "rich", "structlog", "sqlglot")
+#: Begins the line of what was imported.
+_IMPORTED = "imported by the command:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +20,13 @@ class Ran:
     Attributes:
         code: its exit code.
         output: what it printed.
+        errors: what it printed as errors.
         imported: what it imported of :data:`HEAVY`.
     """
 
     code: int
     output: str
+    errors: str
     imported: list[str]
 
 
@@ -31,7 +35,7 @@ def run(*words: str, **environ: str) -> Ran:
     program = (
         "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'\n"
         "try: main()\n"
-        f"finally: print('imported', *sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)"
+        f"finally: print('{_IMPORTED}', *sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -40,4 +44,6 @@ def run(*words: str, **environ: str) -> Ran:
         check=False,
         env={**os.environ, **environ},
     )
-    return Ran(code=done.returncode, output=done.stdout, imported=done.stderr.rpartition("imported")[2].split())
+    before, _, line = done.stderr.partition(_IMPORTED)
+    imported, _, after = line.partition("\n")  # the interpreter prints the stack of an error after it
+    return Ran(code=done.returncode, output=done.stdout, errors=before + after, imported=imported.split())

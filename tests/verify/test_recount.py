@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import typer
 from deltalake import DeltaTable, write_deltalake
+from support.damages import drain, halve, lose
 from support.slices import Epoch
 
 from kappa import clock, control, serving
@@ -193,20 +194,16 @@ def _files(epoch: Epoch, place: str, pattern: str) -> list[Path]:
     return sorted(Path(epoch.paths.root, place).glob(pattern))
 
 
-def _cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
 def _spoil(file: Path) -> None:
     content = file.read_bytes()
     file.write_bytes(b"\0" * len(content))
 
 
 @pytest.mark.parametrize("place", ["changes/sums", "tables/sums", "dead_letters"])
-@pytest.mark.parametrize("damage", [Path.unlink, _cut, _spoil, lambda file: file.write_bytes(b"")])
+@pytest.mark.parametrize("damage", [lose, halve, _spoil, drain])
 @pytest.mark.parametrize("pattern", ["*.parquet", "_delta_log/*.json"], ids=["data", "log"])
 def test_a_damaged_file_is_a_problem_of_its_place_and_the_rest_is_counted(
-    epoch: Epoch, place: str, damage: Callable[[Path], None], pattern: str
+    epoch: Epoch, place: str, damage: Callable[[Path], object], pattern: str
 ) -> None:
     files = _files(epoch, place, pattern)
     if not files:

@@ -111,7 +111,7 @@ def answered_reason(config: Config, topology: str, epoch: int) -> str:
 
     Its driver reads that in a moment: until then its heartbeat says the reason.
     """
-    events = [e for e in epochs_of(config.lake).record(topology).events if e.epoch == epoch]
+    events = [e for e in epochs_of(config.lake).record(topology).recent_events if e.epoch == epoch]
     decisive = [e for e in events if e.event == "stuck" or e.event in DECISIONS]
     stuck = [e for e in decisive if e.event == "stuck"]
     return stuck[-1].reason if stuck and decisive[-1].event != "stuck" else ""
@@ -119,7 +119,7 @@ def answered_reason(config: Config, topology: str, epoch: int) -> str:
 
 def stuck_reason(record: TopologyRecord, epoch: int) -> str:
     """Why an epoch is stuck; empty where it is not, or was told to try again."""
-    decisive = [e for e in record.events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
+    decisive = [e for e in record.recent_events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
     return decisive[-1].reason if decisive and decisive[-1].event == "stuck" else ""
 
 
@@ -136,7 +136,7 @@ def wish(
         target = record.epoch(epoch)
         if target.stage is Stage.RETIRED and not target.is_recalled and not target.is_wanted:
             return []
-        is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
+        is_stuck = any(e.event == "stuck" for e in record.recent_events if e.epoch == epoch)
         if target.is_wanted and (reason == "handover" or not is_stuck):
             return []
         return [now.event("start", epoch, topology=topology, actor=actor, reason=reason)]

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 from kappa.delta.access import declared_schema, open_table, path_of
 from kappa.delta.damage import damaged, is_parquet
-from kappa.delta.table_files import files_of
+from kappa.delta.table_files import files_of, present
 from kappa.delta.tables import SEQ
 from kappa.errors import DamagedTableError
-from kappa.store.stores import store_of
 
 #: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
 #: which takes it several jobs.
@@ -118,8 +117,8 @@ class Changes:
         newest = f"{changes}_newest"
         on = " AND ".join(f"_table.{quoted_name(name)} = {newest}.{quoted_name(name)}" for name in self.key)
         unchanged = f"SELECT {_listed(names, '_table.')} FROM {table} AS _table LEFT ANTI JOIN {newest} ON {on}"
-        present = f"SELECT {_listed(names)} FROM {newest} WHERE NOT _deleted"
-        return f"(WITH {self._newest(changes)} {unchanged} UNION ALL {present})"
+        changed = f"SELECT {_listed(names)} FROM {newest} WHERE NOT _deleted"
+        return f"(WITH {self._newest(changes)} {unchanged} UNION ALL {changed})"
 
     def _newest(self, changes: str = "_changes") -> str:
         rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
@@ -340,10 +339,12 @@ def _problems(path: str, *, with_footers: bool) -> Iterator[str]:
         path: the table.
         with_footers: whether to read the end of each file that has its length.
     """
-    store, files = store_of(path), files_of(open_table(path))
-    sizes = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True) if files.num_rows else ()
-    for name, size in sorted((unquote(name), size) for name, size in sizes):
-        file = store.head(f"{path}/{name}")
+    files = files_of(open_table(path))
+    named = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True) if files.num_rows else ()
+    sizes = sorted((unquote(name), size) for name, size in named)
+    stored = present(path, dict(sizes))
+    for name, size in sizes:
+        file = stored.get(name)
         if file is None:
             yield f"{name} is missing"
         elif file.size != size or (with_footers and not is_parquet(f"{path}/{name}")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +104,9 @@ class LateColumn:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._files: dict[str, bytes] = {}
-        self._last: tuple[bytes, dict[int, int], pa.ChunkedArray] | None = None
+        #: Numbers that a file's rows may have, and its content.
+        self._files: dict[str, tuple[range, bytes]] = {}
+        self._last: tuple[dict[int, int], pa.ChunkedArray] | None = None
 
     def update(self, contents: Mapping[str, bytes], files: Collection[str]) -> None:
         """Take in files whose values may be asked for, and let go of those that were merged into them.
@@ -113,8 +115,8 @@ class LateColumn:
             contents: names of new files, and what they hold.
             files: names of all files that there are now.
         """
-        new = {name: content for name, content in contents.items() if self._has_values(content)}
-        self._files = {name: content for name, content in self._files.items() if name in files} | new
+        new = {name: (numbers, content) for name, content in contents.items() if (numbers := self._numbers(content))}
+        self._files = {name: file for name, file in self._files.items() if name in files} | new
         self._last = None
 
     def value(self, n: int) -> Any:
@@ -124,29 +126,36 @@ class LateColumn:
             LedgerError: no file has the row.
         """
         last = self._last
-        for content in [*([] if last is None else [last[0]]), *reversed(self._files.values())]:
-            last = last if last is not None and last[0] is content else self._read(content)
-            if n in last[1]:
-                self._last = last
-                return last[2][last[1][n]].as_py()
-        raise LedgerError(f"No file has column {self.name} of row {n}.", n=n)
+        if last is None or n not in last[0]:
+            files = (self._read(content) for numbers, content in reversed(self._files.values()) if n in numbers)
+            last = next((file for file in files if n in file[0]), None)
+        if last is None:
+            raise LedgerError(f"No file has column {self.name} of row {n}.", n=n)
+        self._last = last
+        return last[1][last[0][n]].as_py()
 
-    def _has_values(self, content: bytes) -> bool:
+    def _numbers(self, content: bytes) -> range:
+        """Numbers that the rows of a file may have; none where no row has a value."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         metadata = pq.ParquetFile(pa.BufferReader(content)).metadata
         groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         columns = [group.column(at) for group in groups for at in range(group.num_columns)]
-        return any(
-            column.statistics is None or column.statistics.null_count != column.num_values
+        if all(
+            column.statistics is not None and column.statistics.null_count == column.num_values
             for column in columns
             if column.path_in_schema == self.name
-        )
+        ):
+            return range(0)
+        numbers = [column.statistics for column in columns if column.path_in_schema == "n"]
+        if not all(one is not None and one.has_min_max for one in numbers):
+            return range(sys.maxsize)
+        return range(min(one.min for one in numbers), max(one.max for one in numbers) + 1)
 
-    def _read(self, content: bytes) -> tuple[bytes, dict[int, int], pa.ChunkedArray]:
+    def _read(self, content: bytes) -> tuple[dict[int, int], pa.ChunkedArray]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         rows = pq.ParquetFile(pa.BufferReader(content)).read(["n", self.name], use_threads=False)
-        return content, {n: place for place, n in enumerate(rows["n"].to_pylist())}, rows[self.name]
+        return {n: place for place, n in enumerate(rows["n"].to_pylist())}, rows[self.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -13,6 +14,8 @@ from kappa.store.stores import store_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+    from kappa.store.store import StoredFile
 
 #: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -50,10 +53,18 @@ def missing(path: str, table: DeltaTable) -> list[str]:
     files = files_of(table)
     names = {unquote(name) for name in files["path"].to_pylist()} if files.num_rows else set()
     inside = {name for name in names if not _ELSEWHERE.match(name)}
+    return sorted(inside - present(path, inside).keys())
+
+
+def present(path: str, names: Collection[str]) -> dict[str, StoredFile]:
+    """The files of these names that the store of a folder has, by name.
+
+    An object store gives them in one listing. A disk is asked for each: a log may have many entries.
+    """
     store = store_of(path)
-    if is_remote(path):
-        return sorted(inside - {file.path.removeprefix(f"{path}/") for file in store.files(path)})
-    return sorted(name for name in inside if store.head(f"{path}/{name}") is None)
+    places = (f"{path}/{name}" for name in names)
+    files = store.files(path) if is_remote(path) else filter(None, map(store.head, places))
+    return {name: file for file in files if (name := file.path.removeprefix(f"{path}/")) in names}
 
 
 def rows_of(table: DeltaTable) -> int | None:

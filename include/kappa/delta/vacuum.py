@@ -96,11 +96,8 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
     now = _now(path, table)
-    places = [f"{path}/{name}" for name in unneeded]  # a disk is asked for each: its log may have many entries
     present = [
-        file.path
-        for file in (store.files(path) if is_remote(path) else filter(None, map(store.head, places)))
-        if (name := file.path.removeprefix(f"{path}/")) in unneeded and file.modified <= now - unneeded[name]
+        file.path for name, file in table_files.present(path, unneeded).items() if file.modified <= now - unneeded[name]
     ]
     crash_point("vacuum.chosen")
     for file in present:

@@ -224,7 +224,7 @@ class Attempts:
         Args:
             state: the ledger.
             plan: the planned slice.
-            events: the topology's, oldest first.
+            events: those of the topology's epochs that were not rolled up, oldest first.
         """
         epoch, engines = self._epoch, self._engines
         stuck, is_decided = last_stuck(events, epoch.paths.epoch, plan.seq)
@@ -335,7 +335,7 @@ class Attempts:
 
         Args:
             stuck: the event after which the driver waits.
-            events: the topology's, oldest first.
+            events: those of the topology's epochs that were not rolled up, oldest first.
         """
         epoch, n = self._epoch.paths.epoch, stuck.n
         if not any(e.event in DECISIONS and e.epoch == epoch and e.n > n for e in events):

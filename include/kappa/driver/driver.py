@@ -155,7 +155,7 @@ class Driver:
         first = replace(heartbeat.this_process(epoch.writer, epoch.code), owner=epoch.topology.owner, **standing)
         voice.start_beating(first, epoch.has_claim)
         probe = JvmProbe(voice.watchdog, lambda: self.engines.opened_session, epoch.config.beat_seconds)
-        voice.notices.open(record.events, epoch.epochs.lake_id())
+        voice.notices.open(record, epoch.epochs.lake_id())
         voice.log.info("claimed", code=epoch.code)
         if record.epoch(epoch.paths.epoch).stage is not Stage.SEEDED:
             discard(epoch.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
@@ -233,7 +233,7 @@ class Driver:
         voice = self.voice
         voice.watchdog.begin("looking at the record")
         record = self.epoch.record()
-        voice.notices.look(record.events)
+        voice.notices.look(record)
         epoch = record.epoch(self.epoch.paths.epoch)
         ended = voice.stop_reason or self._unwanted(epoch) or self._overtaken(epoch)
         if ended is not None:
@@ -298,7 +298,7 @@ class Driver:
         if self._is_decided_anew(record, state, plan):
             self._attempts.abandon(state, plan, is_decided=True)  # planned again without what is set aside
             return
-        match self._attempts.next(state, plan, record.events):
+        match self._attempts.next(state, plan, record.recent_events):
             case "smaller":
                 self._attempts.abandon(state, plan)
             case "again":
@@ -317,7 +317,7 @@ class Driver:
         """
         if not self._slices.decisions.is_unobeyed(record, plan) or self._attempts.failures > self.epoch.config.attempts:
             return False
-        stuck, _ = last_stuck(record.events, self.epoch.paths.epoch, plan.seq)
+        stuck, _ = last_stuck(record.recent_events, self.epoch.paths.epoch, plan.seq)
         return (state.open_effects is None or stuck is not None) and is_abandonable(self.engines.slice_run, state)
 
     def _refusal(self, state: BegunState, plan: LedgerRow) -> Refusal | None:
@@ -335,7 +335,7 @@ class Driver:
         A start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there.
         """
         epoch, voice = self.epoch, self.voice
-        if self._attempts.is_decided(stuck, record.events):
+        if self._attempts.is_decided(stuck, record.recent_events):
             voice.tell(state="running", message="trying again")
             return
         if not self._is_attested:  # its last commit is not where the epoch stopped sending: no other can begin there

@@ -162,7 +162,7 @@ class Live:
         if self._voice.stop_reason or self._voice.is_lost:
             return None
         record = self._epoch.record()
-        self._voice.notices.look(record.events)
+        self._voice.notices.look(record)
         epoch = record.epoch(self._epoch.paths.epoch)
         is_asked = record.handover is not None or epoch.upgrade is not None
         return record if record.live == self._epoch.paths.epoch and not is_asked and epoch.is_wanted else None

@@ -20,6 +20,7 @@ from kappa.config import Config
 from kappa.errors import KappaError, NewerFormatError, first_line
 from kappa.names import EpochPaths
 from kappa.presence.watchdog import Line
+from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import Event
 from kappa.record.moves import rollbacks
 from kappa.replay import stored
@@ -142,11 +143,11 @@ class Notices:
         self._thread: threading.Thread | None = None
         self._is_on = bool(config.webhook_url or config.webhook_url_file)
 
-    def open(self, events: Sequence[Event], lake: str) -> None:
+    def open(self, record: TopologyRecord, lake: str) -> None:
         """Begin after the last event of the bookmark; the first driver begins after the present ones.
 
         Args:
-            events: events of the topology, oldest first.
+            record: the record of the topology.
             lake: id of the lake.
         """
         if not self._is_on:
@@ -154,7 +155,7 @@ class Notices:
         try:
             last = self._bookmark()
             self._lake = lake
-            self._last = last if last is not None else max((event.n for event in events), default=0)
+            self._last = last if last is not None else max((event.n for event in record.events), default=0)
             if last is None:
                 self._set_bookmark(self._last)
         except (OSError, ValueError, NewerFormatError) as error:
@@ -164,10 +165,11 @@ class Notices:
         self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
         self._thread.start()
 
-    def look(self, events: Sequence[Event]) -> None:
-        """Queue the new events of the epoch, out of all events of the topology."""
+    def look(self, record: TopologyRecord) -> None:
+        """Queue the new events of the epoch, out of the record of the topology."""
         if self._thread is None or self._last is None:
             return
+        events = record.events  # with those of the past: only where somebody gets the notices
         if not events or events[-1].n <= self._last:
             return
         new = [event for event in events if event.n > self._last]

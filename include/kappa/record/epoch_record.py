@@ -219,6 +219,7 @@ class TopologyRecord:
     Attributes:
         live: the epoch that readers get.
         recent: its epochs by number, without those that were rolled up.
+        recent_events: the events of these, oldest first.
         handover: a handover that was neither finished nor withdrawn.
         standing: where the live epoch stands for it, if it is one of several topologies.
         last_move: the last move of the pointer.
@@ -229,6 +230,7 @@ class TopologyRecord:
     topology: str
     live: int | None
     recent: Mapping[int, EpochRecord]
+    recent_events: tuple[Event, ...] = field(repr=False)
     handover: Event | None
     standing: Event | None
     last_move: Event | None

@@ -325,6 +325,7 @@ def record_of(
         topology=topology,
         live=live,
         recent={number: epoch for number, epoch in records.items() if not epoch.rolled_up},
+        recent_events=tuple(event for event in own if not records[event.epoch].rolled_up),
         handover=handover,
         standing=_standing(own, handover),
         last_move=moves[-1] if moves else None,

@@ -83,7 +83,7 @@ class Replacements:
             return None
         if is_marked and not is_leaving:
             state = self._epoch.ledger.state()
-            if self._attempts.next(state, planned, self._epoch.record().events) == "stuck":
+            if self._attempts.next(state, planned, self._epoch.record().recent_events) == "stuck":
                 self._attempts.give_up(state)
                 return None
         row = replacement.finish(engines.slice_run, planned)
