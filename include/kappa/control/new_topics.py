@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.plans.planning import survey
+from kappa.control.plans.planning import surveyed_facts
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
@@ -88,4 +88,5 @@ def _facts(config: Config, broker: Broker, topology: str) -> Facts:
     request = ReplayRequest(
         topology=topology, start=ToEarliest(), reason="", actor="", slice_records=config.slice_records
     )
-    return survey(config, broker, epochs_of(config.lake), request, now=clock.now())
+    epochs = epochs_of(config.lake)
+    return surveyed_facts(config, broker, epochs, epochs.record(topology), request, now=clock.now())

@@ -77,6 +77,21 @@ def survey(
         BrokerUnreachableError: Kafka does not answer.
     """
     record = epochs.record(request.topology)
+    facts = surveyed_facts(config, broker, epochs, record, request, now=now, step=step)
+    return sounded(config, broker, record, request, facts, now=now)
+
+
+def surveyed_facts(
+    config: Config,
+    broker: Broker,
+    epochs: Epochs,
+    record: TopologyRecord,
+    request: ReplayRequest,
+    *,
+    now: datetime,
+    step: tuple[Finding, ...] = (),
+) -> Facts:
+    """Facts for a plan but for those that are measured, for which records of the sources are read."""
     topologies = tuple(item.name for item in registry.declared(config.topologies))
     topology, deployed = _topology(config, request.topology)
     chain = surveyed(config.lake, epochs, request, deployed)
@@ -111,7 +126,7 @@ def survey(
     adoption = request.adoption or (live.adoption if live is not None else None)
     is_of_tables = adoption is not None and request.resolved_seed is Seed.FROM_TABLES
     known_rates = measurements.rates(config.lake, record, live_state)
-    facts = Facts(
+    return Facts(
         topology=deployed,
         log=log,
         next_epoch=number,
@@ -146,7 +161,6 @@ def survey(
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption and is_of_tables else {},
     )
-    return sounded(config, broker, record, request, facts, now=now)
 
 
 def _first_records(
