@@ -75,7 +75,7 @@ class NeededTopic:
 
     Attributes:
         topic: how it is made.
-        present: all its settings, and its number of partitions, where it is there; None where it is missing.
+        present: all its settings where it is there, of markers the number of partitions too; None where it is missing.
         refusal: why the brokers would not make it; None where they would, or it is there.
     """
 

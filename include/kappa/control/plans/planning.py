@@ -100,7 +100,8 @@ def surveyed_facts(
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if broker.has_topic(topic)]
     settings = broker.topic_configs(present)
-    sent = {output.topic for output in deployed.outputs} & set(broker.topics()) if deployed else set()
+    listed = set(broker.topics())
+    sent = {output.topic for output in deployed.outputs} & listed if deployed else set()
     log = LogFacts(
         low=broker.low_watermarks(present),
         high=broker.high_watermarks(present),
@@ -117,7 +118,7 @@ def surveyed_facts(
     )
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
-    number = next_epoch(broker, record)
+    number = next_epoch(broker, record, listed)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=number)
     widest = max((len(log.high.partitions(topic)) for topic in present), default=0)
@@ -155,7 +156,9 @@ def surveyed_facts(
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
         colliding_topics=tuple(versioned_topics.foreign(broker, own)) if own else (),
-        needed=surveyed_topics(broker, topology, paths, widest) if topology and len(present) == len(topics) else (),
+        needed=surveyed_topics(broker, topology, paths, widest, listed)
+        if topology and len(present) == len(topics)
+        else (),
         brokers=config.bootstrap_servers,
         topic_settings=config.topic_settings,
         step=step,
