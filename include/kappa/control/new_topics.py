@@ -44,13 +44,12 @@ def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[Epoc
         assert facts.topology is not None
         findings.check(unreadable(facts.topology, facts), f"The list of topics for {topology!r}")
         listed = set(broker.topics())
-        widest = max(len(facts.log.high.partitions(source.topic)) for source in facts.topology.sources)
         topics: dict[str, EpochTopic] = {}
         following = range(facts.next_epoch, facts.next_epoch + epochs)
         of_epochs = [*_of_candidate(config, topology), *((number, declared) for number in following)]
         for number, of in of_epochs:
             paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
-            for topic in topic_settings.of_epoch(of, paths, widest):
+            for topic in topic_settings.of_epoch(of, paths, facts.log.high.most_partitions):
                 topics.setdefault(topic.name, broker.adapted(topic))
     return tuple(topic for topic in topics.values() if topic.name not in listed)
 

@@ -121,7 +121,6 @@ def surveyed_facts(
     number = next_epoch(broker, record, listed)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=number)
-    widest = max((len(log.high.partitions(topic)) for topic in present), default=0)
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
     adoption = request.adoption or (live.adoption if live is not None else None)
@@ -156,7 +155,7 @@ def surveyed_facts(
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
         colliding_topics=tuple(versioned_topics.foreign(broker, own)) if own else (),
-        needed=surveyed_topics(broker, topology, paths, widest, listed)
+        needed=surveyed_topics(broker, topology, paths, log.high.most_partitions, listed)
         if topology and len(present) == len(topics)
         else (),
         brokers=config.bootstrap_servers,
