@@ -83,6 +83,21 @@ class NeededTopic:
     present: Mapping[str, str] | None = None
     refusal: TopicRefusal | None = None
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those that it has, or would be made with."""
+        return self.topic.all_settings if self.present is None else self.present
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether this login may not create it."""
+        return self.refusal is not None and self.refusal.is_right
+
+    @property
+    def objection(self) -> TopicRefusal | None:
+        """Why no login could make it as it is; None where one could, or it is there."""
+        return None if self.is_barred else self.refusal
+
 
 def overridden(topic: EpochTopic, overrides: Overrides) -> EpochTopic:
     """The topic with settings that go over its own: those of all topics first, then those of each pattern that fits.
