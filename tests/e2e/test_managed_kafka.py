@@ -18,7 +18,6 @@ from support.secured import Right, produce, rights, user
 from kappa import control
 from kappa.errors import RefusedError
 from kappa.kafka.broker import Broker
-from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -70,28 +69,9 @@ def doubts(machine: Rig) -> dict[str, doctor.Proof]:
 
 def live_through(machine: Rig) -> None:
     """Start, replay, cut over, roll back, and rebuild."""
-    first = machine.start_live()
-    machine.deploy(2)
-    second = machine.plan_replay()
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
-    control.rollback(machine.config, machine.name, to=first, actor="test", reason="test")
-    machine.wait(lambda: control.progress(machine.config, machine.name, first).is_caught_up, "the old epoch follows")
-    control.cut_over(machine.config, machine.name, first, actor="test", reason="back")
-    machine.await_live(first)
+    first = machine.live_twice()
     machine.deploy(1)
-    control.stop(machine.config, machine.name, actor="test", reason="rebuild")
-    machine.await_end(first)
-    with machine._launching(""):
-        machine.output_of("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
-    third = max(machine.record().epochs)
-    machine.await_stage(third, Stage.SEEDED)
-    with machine._launching(""):
-        control.start(machine.config, machine.name, epoch=first, actor="test")
-    machine.await_stage(third, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, third, actor="test", reason="test")
-    machine.await_live(third)
+    third = machine.rebuild(first)
     totals = machine.balances()
     assert totals
     assert totals == machine.balances(first)

@@ -18,7 +18,6 @@ from kappa import control
 from kappa.config import Config
 from kappa.kafka.broker import Broker
 from kappa.properties import parsed as properties
-from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -69,16 +68,7 @@ def test_a_stream_run_with_the_documented_rights_leaves_no_secret_anywhere(
     machine: Rig, broker: kafka.KafkaProcess, tmp_path: Path
 ) -> None:
     produce(machine, broker, 60)
-    first = machine.start_live()
-    machine.deploy(2)
-    second = machine.plan_replay()
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
-    control.rollback(machine.config, machine.name, to=first, actor="test", reason="test")
-    machine.wait(lambda: control.progress(machine.config, machine.name, first).is_caught_up, "the old epoch follows")
-    control.cut_over(machine.config, machine.name, first, actor="test", reason="back")
-    machine.await_live(first)
+    first = machine.live_twice()
     assert machine.balances()
     assert machine.balances() == machine.folded(first)
 
@@ -102,18 +92,7 @@ def test_a_stream_run_with_the_documented_rights_leaves_no_secret_anywhere(
 def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, broker: kafka.KafkaProcess) -> None:
     produce(machine, broker, 40)
     first = machine.start_live()
-    # What is sent after the marker that a rebuild begins at would be sent twice: the driver ends first.
-    control.stop(machine.config, machine.name, actor="test", reason="rebuild")
-    machine.await_end(first)
-    with machine._launching(""):
-        machine.output_of("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
-    second = max(machine.record().epochs)
-    machine.await_stage(second, Stage.SEEDED)
-    with machine._launching(""):
-        control.start(machine.config, machine.name, epoch=first, actor="test")
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
+    second = machine.rebuild(first)
     assert machine.balances()
     assert machine.balances() == machine.folded(second) == machine.balances(first)
 
