@@ -11,12 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from support.brokers import watched
-from support.processes import Rig, rig
-from support.secured import Right, produce, rights, user
+from support.processes import Rig
+from support.secured import Right, produce, rights, secured_rig, user
 
 from kappa import control
 from kappa.config import Config
-from kappa.kafka.broker import Broker
 from kappa.properties import parsed as properties
 from kappa_local import doctor, kafka, logins
 
@@ -47,16 +46,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProc
 @pytest.fixture
 def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
     """Drivers in processes of their own, that log in as a user with exactly the rights of the table."""
-    source = f"shop.{next(_numbers)}"
-    with Broker(broker.bootstrap_servers) as other:
-        other.create_topic(source, 2, {"retention.ms": "-1"})
-    servers = user(broker, tmp_path, rights(), source=source, output=f"{source}.moves")
     events = tmp_path / "events"
     events.mkdir()
-    with (
-        Broker(servers) as client,
-        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as machine,
-    ):
+    with secured_rig(tmp_path, broker, f"shop.{next(_numbers)}", rights()) as machine:
         shown = {f"spark.eventLog.{name}": value for name, value in LOGGED.items()} | {
             "spark.eventLog.dir": str(events)
         }

@@ -353,7 +353,7 @@ def test_a_client_that_lacks_a_right_is_refused_and_says_what_it_tried(
 def test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_commands(
     filled: kafka.KafkaProcess, tmp_path: Path
 ) -> None:
-    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Create"], **NAMES)
+    servers = user(filled, tmp_path, rights(without="Create"), **NAMES)
     parts = {name: text.format(topic="pos") for name, text in PARTS.items()}
     (tmp_path / "topologies").mkdir()
     (tmp_path / "topologies" / "balances.py").write_text(TOPOLOGY.format(name="shop.balances", **parts))
@@ -379,7 +379,7 @@ def test_a_topic_that_the_doctor_may_not_delete_is_named_and_its_proof_holds(
     with doctor._topic(user(filled, tmp_path, rights(), **NAMES), {}) as topic:
         assert doctor._leftover(filled.bootstrap_servers, topic) == ""
     assert topic not in Broker(filled.bootstrap_servers).topics()
-    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Delete"], **NAMES)
+    servers = user(filled, tmp_path, rights(without="Delete"), **NAMES)
     settings = {"HOME": tmp_path / "home", "TOPOLOGIES": tmp_path / "none", "BOOTSTRAP_SERVERS": servers}
     named = {f"KAPPA_{name}": str(value) for name, value in settings.items()}
     config = Config.from_env({**named, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
