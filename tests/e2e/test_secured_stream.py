@@ -12,10 +12,9 @@ import psutil
 import pytest
 from support.brokers import watched
 from support.processes import Rig
-from support.secured import Right, produce, rights, secured_rig, user
+from support.secured import Right, config_of, produce, rights, secured_rig, user
 
 from kappa import control
-from kappa.config import Config
 from kappa.properties import parsed as properties
 from kappa_local import doctor, kafka, logins
 
@@ -112,10 +111,6 @@ def test_a_replay_is_planned_by_a_user_who_may_only_read_and_nothing_is_written(
 
 
 def test_the_doctor_checks_each_part_with_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
-    environ = {
-        "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-        "KAPPA_KAFKA_CLIENT_FILE": broker.bootstrap_servers.client_file,
-    }
-    proofs = doctor.checks(Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), **environ}))
+    proofs = doctor.checks(config_of(broker.bootstrap_servers, home=tmp_path / "home"))
     assert [proof for proof in proofs if not proof.ok and proof.name != "disk"] == []
     assert {"login", "kafka", "times", "spark"} <= {proof.name for proof in proofs}

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kappa.config import Servers
+from kappa.config import Config, Servers
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import client_settings
 from kappa.properties import parsed as properties
@@ -100,6 +100,12 @@ def user(broker: kafka.KafkaProcess, folder: Path, user_rights: Iterable[Right],
     file = folder / f"{name}.properties"
     logins.write_client_file(file, Path(authority), name, f"secret-{name}")
     return Servers(str(admin), str(file))
+
+
+def config_of(servers: Servers, **settings: object) -> Config:
+    """What somebody has set who logs in with the file of these addresses."""
+    named = {"bootstrap_servers": servers, "kafka_client_file": servers.client_file, **settings}
+    return Config.from_env({f"KAPPA_{name.upper()}": str(value) for name, value in named.items()})
 
 
 @contextlib.contextmanager
