@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 from support import topic_policy
 from support.brokers import watched
-from support.processes import Rig, rig
-from support.secured import Right, produce, rights, user
+from support.processes import Rig
+from support.secured import produce, rights, secured_rig
 
 from kappa import control
 from kappa.errors import RefusedError
-from kappa.kafka.broker import Broker
-from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -36,15 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProc
 @pytest.fixture
 def machine(request: pytest.FixtureRequest, tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
     """Drivers in processes of their own, that log in with the rights of the table as far as the test grants them."""
-    source = f"managed{next(_numbers)}.source"
-    with Broker(broker.bootstrap_servers) as other:
-        other.create_topic(source, 2, {"retention.ms": "-1"})
-    granted: list[Right] = request.param
-    servers = user(broker, tmp_path, granted, source=source, output=f"{source}.moves")
-    with (
-        Broker(servers) as client,
-        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as machine,
-    ):
+    with secured_rig(tmp_path, broker, f"managed{next(_numbers)}.source", request.param) as machine:
         produce(machine, broker, 60)
         yield machine
 
@@ -70,28 +60,9 @@ def doubts(machine: Rig) -> dict[str, doctor.Proof]:
 
 def live_through(machine: Rig) -> None:
     """Start, replay, cut over, roll back, and rebuild."""
-    first = machine.start_live()
-    machine.deploy(2)
-    second = machine.plan_replay()
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
-    control.rollback(machine.config, machine.name, to=first, actor="test", reason="test")
-    machine.wait(lambda: control.progress(machine.config, machine.name, first).is_caught_up, "the old epoch follows")
-    control.cut_over(machine.config, machine.name, first, actor="test", reason="back")
-    machine.await_live(first)
+    first = machine.live_twice()
     machine.deploy(1)
-    control.stop(machine.config, machine.name, actor="test", reason="rebuild")
-    machine.await_end(first)
-    with machine._launching(""):
-        machine.output_of("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
-    third = max(machine.record().epochs)
-    machine.await_stage(third, Stage.SEEDED)
-    with machine._launching(""):
-        control.start(machine.config, machine.name, epoch=first, actor="test")
-    machine.await_stage(third, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, third, actor="test", reason="test")
-    machine.await_live(third)
+    third = machine.rebuild(first)
     totals = machine.balances()
     assert totals
     assert totals == machine.balances(first)
@@ -115,9 +86,7 @@ def test_a_policy_refuses_a_start_until_topics_are_made_as_it_wants(machine: Rig
     live_through(machine)
 
 
-@pytest.mark.parametrize(
-    "machine", [[right for right in rights() if right.operation != "Create"]], ids=["all but Create"], indirect=True
-)
+@pytest.mark.parametrize("machine", [rights(without="Create")], ids=["all but Create"], indirect=True)
 def test_a_login_without_create_is_told_all_commands_and_runs_on_their_topics(
     machine: Rig, broker: kafka.KafkaProcess
 ) -> None:

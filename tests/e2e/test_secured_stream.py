@@ -11,14 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from support.brokers import watched
-from support.processes import Rig, rig
-from support.secured import Right, produce, rights, user
+from support.processes import Rig
+from support.secured import Right, config_of, produce, rights, secured_rig, user
 
 from kappa import control
-from kappa.config import Config
-from kappa.kafka.broker import Broker
 from kappa.properties import parsed as properties
-from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -48,16 +45,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProc
 @pytest.fixture
 def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
     """Drivers in processes of their own, that log in as a user with exactly the rights of the table."""
-    source = f"shop.{next(_numbers)}"
-    with Broker(broker.bootstrap_servers) as other:
-        other.create_topic(source, 2, {"retention.ms": "-1"})
-    servers = user(broker, tmp_path, rights(), source=source, output=f"{source}.moves")
     events = tmp_path / "events"
     events.mkdir()
-    with (
-        Broker(servers) as client,
-        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as machine,
-    ):
+    with secured_rig(tmp_path, broker, f"shop.{next(_numbers)}", rights()) as machine:
         shown = {f"spark.eventLog.{name}": value for name, value in LOGGED.items()} | {
             "spark.eventLog.dir": str(events)
         }
@@ -69,16 +59,7 @@ def test_a_stream_run_with_the_documented_rights_leaves_no_secret_anywhere(
     machine: Rig, broker: kafka.KafkaProcess, tmp_path: Path
 ) -> None:
     produce(machine, broker, 60)
-    first = machine.start_live()
-    machine.deploy(2)
-    second = machine.plan_replay()
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
-    control.rollback(machine.config, machine.name, to=first, actor="test", reason="test")
-    machine.wait(lambda: control.progress(machine.config, machine.name, first).is_caught_up, "the old epoch follows")
-    control.cut_over(machine.config, machine.name, first, actor="test", reason="back")
-    machine.await_live(first)
+    first = machine.live_twice()
     assert machine.balances()
     assert machine.balances() == machine.folded(first)
 
@@ -102,18 +83,7 @@ def test_a_stream_run_with_the_documented_rights_leaves_no_secret_anywhere(
 def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, broker: kafka.KafkaProcess) -> None:
     produce(machine, broker, 40)
     first = machine.start_live()
-    # What is sent after the marker that a rebuild begins at would be sent twice: the driver ends first.
-    control.stop(machine.config, machine.name, actor="test", reason="rebuild")
-    machine.await_end(first)
-    with machine._launching(""):
-        machine.output_of("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
-    second = max(machine.record().epochs)
-    machine.await_stage(second, Stage.SEEDED)
-    with machine._launching(""):
-        control.start(machine.config, machine.name, epoch=first, actor="test")
-    machine.await_stage(second, Stage.VERIFIED)
-    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-    machine.await_live(second)
+    second = machine.rebuild(first)
     assert machine.balances()
     assert machine.balances() == machine.folded(second) == machine.balances(first)
 
@@ -141,10 +111,6 @@ def test_a_replay_is_planned_by_a_user_who_may_only_read_and_nothing_is_written(
 
 
 def test_the_doctor_checks_each_part_with_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
-    environ = {
-        "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-        "KAPPA_KAFKA_CLIENT_FILE": broker.bootstrap_servers.client_file,
-    }
-    proofs = doctor.checks(Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), **environ}))
+    proofs = doctor.checks(config_of(broker.bootstrap_servers, home=tmp_path / "home"))
     assert [proof for proof in proofs if not proof.ok and proof.name != "disk"] == []
     assert {"login", "kafka", "times", "spark"} <= {proof.name for proof in proofs}

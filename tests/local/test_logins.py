@@ -11,7 +11,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from support.brokers import watched
-from support.secured import Right, rights, user
+from support.live_queries import live_query
+from support.secured import Right, config_of, rights, user
 from support.sites import PARTS, TOPOLOGY
 
 from kappa import control
@@ -25,7 +26,6 @@ from kappa.properties import parsed as properties
 from kappa.properties import written
 from kappa.replay.epoch_topics import creation
 from kappa.spark.kafka_source import read_log
-from kappa.spark.live_query import LiveQuery
 from kappa.wire.encoding import Record
 from kappa_local import doctor, kafka, logins, supervisor
 
@@ -163,9 +163,7 @@ def test_an_outage_is_not_a_wrong_password(broker: kafka.KafkaProcess) -> None:
 @pytest.mark.broker
 def test_the_doctor_says_who_is_admitted_and_why_one_is_not(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
     def proof(servers: Servers) -> doctor.Proof:
-        environ = {"KAPPA_BOOTSTRAP_SERVERS": servers, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file}
-        config = Config.from_env({"KAPPA_HOME": str(tmp_path), **environ})
-        return doctor._proof("login", "", lambda: doctor._login(config))
+        return doctor._proof("login", "", lambda: doctor._login(config_of(servers, home=tmp_path)))
 
     assert proof(broker.bootstrap_servers).ok
     assert proof(broker.bootstrap_servers).detail.endswith("lets kappa in by SASL_SSL")
@@ -353,13 +351,11 @@ def test_a_client_that_lacks_a_right_is_refused_and_says_what_it_tried(
 def test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_commands(
     filled: kafka.KafkaProcess, tmp_path: Path
 ) -> None:
-    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Create"], **NAMES)
+    servers = user(filled, tmp_path, rights(without="Create"), **NAMES)
     parts = {name: text.format(topic="pos") for name, text in PARTS.items()}
     (tmp_path / "topologies").mkdir()
     (tmp_path / "topologies" / "balances.py").write_text(TOPOLOGY.format(name="shop.balances", **parts))
-    settings = {"HOME": tmp_path / "home", "TOPOLOGIES": tmp_path / "topologies", "BOOTSTRAP_SERVERS": servers}
-    named = {f"KAPPA_{name}": str(value) for name, value in settings.items()}
-    config = Config.from_env({**named, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    config = config_of(servers, home=tmp_path / "home", topologies=tmp_path / "topologies")
     with pytest.raises(RefusedError) as refused:
         control.start.planned(config, "shop.balances", actor="test")
     (finding,) = refused.value.data["findings"]
@@ -379,10 +375,8 @@ def test_a_topic_that_the_doctor_may_not_delete_is_named_and_its_proof_holds(
     with doctor._topic(user(filled, tmp_path, rights(), **NAMES), {}) as topic:
         assert doctor._leftover(filled.bootstrap_servers, topic) == ""
     assert topic not in Broker(filled.bootstrap_servers).topics()
-    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Delete"], **NAMES)
-    settings = {"HOME": tmp_path / "home", "TOPOLOGIES": tmp_path / "none", "BOOTSTRAP_SERVERS": servers}
-    named = {f"KAPPA_{name}": str(value) for name, value in settings.items()}
-    config = Config.from_env({**named, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    servers = user(filled, tmp_path, rights(without="Delete"), **NAMES)
+    config = config_of(servers, home=tmp_path / "home", topologies=tmp_path / "none")
     proofs = cast("Generator[doctor.Proof]", doctor._broker_and_spark(config))
     proof = next(proofs)
     proofs.close()  # it would raise here, or yield another proof
@@ -405,17 +399,7 @@ def test_spark_reads_and_follows_the_log_with_the_same_file(
     plan = frame._jdf.queryExecution().toString()
     assert "kafka" in plan.lower() and secret not in plan
     counts: list[int] = []
-    query = LiveQuery(
-        spark,
-        servers,
-        start,
-        checkpoint=str(tmp_path / "checkpoint" / "1"),
-        trigger_seconds=0.1,
-        max_records=10,
-        headers=False,
-        position=lambda: start,
-        on_batch=lambda ranges, records: counts.append(records.count()),
-    )
+    query = live_query(spark, servers, start, tmp_path, lambda ranges, records: counts.append(records.count()))
     assert query._query.awaitTermination(0.1) is False
     query._query.processAllAvailable()
     query.close()

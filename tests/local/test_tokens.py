@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.brokers import watched
+from support.live_queries import live_query
+from support.secured import config_of
 from support.token_server import TokenServer, started
 
-from kappa.config import Config, Servers
+from kappa.config import Servers
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
 from kappa.kafka.broker import Broker
@@ -21,7 +23,6 @@ from kappa.kafka.producer import Sender
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.properties import parsed, written
 from kappa.spark.kafka_source import read_log
-from kappa.spark.live_query import LiveQuery
 from kappa.wire.encoding import Record
 from kappa_local import kafka, logins
 
@@ -118,7 +119,7 @@ def test_a_server_of_tokens_that_is_gone_passes_and_is_named(servers: Servers, t
 def test_a_driver_whose_own_token_still_counts_sees_that_new_clients_get_none(
     tokens: TokenServer, servers: Servers
 ) -> None:
-    config = Config.from_env({"KAPPA_BOOTSTRAP_SERVERS": str(servers), "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    config = config_of(servers)
     epoch: Any = SimpleNamespace(config=config, plan=SimpleNamespace(topic_ids={"pos": ""}))
     voice: Any = None
     engines = LazyEngines(epoch, voice)
@@ -145,17 +146,7 @@ def test_spark_reads_and_follows_the_log_while_tokens_end(
         counts.append(records.count())
         positions.append(positions[-1].merge(ranges_end(ranges)))
 
-    query = LiveQuery(
-        spark,
-        servers,
-        start,
-        checkpoint=str(tmp_path / "checkpoint" / "1"),
-        trigger_seconds=0.1,
-        max_records=10,
-        headers=False,
-        position=lambda: positions[-1],
-        on_batch=take,
-    )
+    query = live_query(spark, servers, start, tmp_path, take, lambda: positions[-1])
     begin = tokens.fetched["java"]
     try:
         for _ in range(RENEWALS):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from support.epochs import Lab
+from support.live_queries import live_query
 
 from kappa import control
 from kappa.errors import IllegalTransitionError
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from kappa.spark.live_query import LiveQuery
 
 pytestmark = pytest.mark.spark
 
@@ -70,16 +70,9 @@ def test_any_error_of_a_micro_batch_is_raised_when_the_query_closes(stream: Lab)
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    query = LiveQuery(
-        stream.session,
-        stream.config.bootstrap_servers,
-        Offsets({stream.topic: {0: 0, 1: 0}}),
-        checkpoint=str(stream.config.home / "query" / "checkpoint"),
-        trigger_seconds=0.1,
-        max_records=10,
-        headers=False,
-        position=lambda: Offsets({stream.topic: {0: 0, 1: 0}}),
-        on_batch=interrupted,
+    start = Offsets({stream.topic: {0: 0, 1: 0}})
+    query = live_query(
+        stream.session, stream.config.bootstrap_servers, start, stream.config.home / "query", interrupted
     )
     stream.wait(lambda: not query.is_active(), "the micro-batch ends")
     with pytest.raises(KeyboardInterrupt):

@@ -1,10 +1,17 @@
-"""Brokers whose end ends the run: each further test would wait for one that is gone until its own limit."""
+"""Brokers with other settings, and those whose end ends the run: each further test would wait for one that is gone
+until its own limit.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa.properties import parsed as properties
 
 if TYPE_CHECKING:
     from kappa_local.kafka import KafkaProcess
@@ -12,6 +19,31 @@ if TYPE_CHECKING:
 #: Brokers to which the run is held, and those of them that the test at hand may end.
 WATCHED: list[KafkaProcess] = []
 MORTAL: list[KafkaProcess] = []
+
+
+def started_with(
+    folder: Path,
+    settings: Callable[[Mapping[str, str]], Mapping[str, str]],
+    *,
+    options: Sequence[str] = (),
+    classes: Path | None = None,
+    is_secure: bool = False,
+) -> KafkaProcess:
+    """A broker with settings over those in its file, of which they may be made, and with classes besides its own."""
+    from kappa_local import kafka
+
+    plain = kafka.command
+
+    def command(data_dir: Path, **how: Any) -> list[str]:
+        java, *words = plain(data_dir, **how)
+        if classes is not None:
+            words[words.index("-cp") + 1] += f":{classes}"
+        others = settings(properties((data_dir / "server.properties").read_text()))
+        return [java, *options, *words, *(w for name in others for w in ("--override", f"{name}={others[name]}"))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka, "command", command)
+        return kafka.KafkaProcess.start(folder, is_secure=is_secure)
 
 
 def is_lost(broker: KafkaProcess) -> bool:

@@ -25,6 +25,7 @@ from kappa.kafka.broker import Broker
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.replay.request import Seed
+from kappa.replay.stages import Stage
 from support.deaths import DEATHS
 from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, content, place, plain_settings, read_messages
 
@@ -99,6 +100,42 @@ class Rig(Lab):
         with self._launching(crash):
             super().plan_replay(**request)
         return self._newest(crash)
+
+    def cut_over(self, epoch: int) -> None:
+        """Let a verified epoch go live, and wait until it is."""
+        self.await_stage(epoch, Stage.VERIFIED)
+        control.cut_over(self.config, self.name, epoch, actor="test", reason="test")
+        self.await_live(epoch)
+
+    def live_twice(self) -> int:
+        """Start, replay version 2, cut over, roll back and cut over again: the first epoch, live again."""
+        first = self.start_live()
+        self.deploy(2)
+        self.cut_over(self.plan_replay())
+        control.rollback(self.config, self.name, to=first, actor="test", reason="test")
+        self.wait(lambda: control.progress(self.config, self.name, first).is_caught_up, "the old epoch follows")
+        control.cut_over(self.config, self.name, first, actor="test", reason="back")
+        self.await_live(first)
+        return first
+
+    def rebuild(self, live: int) -> int:
+        """Rebuild the live epoch from its changelogs, and cut over.
+
+        What is sent after the marker that a rebuild begins at would be sent twice: the driver ends first.
+
+        Returns:
+            The new epoch.
+        """
+        control.stop(self.config, self.name, actor="test", reason="rebuild")
+        self.await_end(live)
+        with self._launching(""):
+            self.output_of("rebuild", self.name, "--from-changelog", "--execute", "--detach")
+        epoch: int = max(self.record().epochs)
+        self.await_stage(epoch, Stage.SEEDED)
+        with self._launching(""):
+            control.start(self.config, self.name, epoch=live, actor="test")
+        self.cut_over(epoch)
+        return epoch
 
     @contextlib.contextmanager
     def _launching(self, crash: str) -> Iterator[None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kappa.config import Servers
+from kappa.config import Config, Servers
+from kappa.kafka.broker import Broker
 from kappa.kafka.connection import client_settings
 from kappa.properties import parsed as properties
 from kappa_local import kafka, logins
-from support.processes import Rig, rows
+from support.processes import Rig, rig, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _KINDS = {
@@ -54,13 +56,14 @@ class Right:
         return f"{self.operation} on {self.kind} {self.name}"
 
 
-def rights() -> list[Right]:
-    """The table of docs/security.md, one operation after the other."""
+def rights(*, without: str = "") -> list[Right]:
+    """The table of docs/security.md, one operation after the other, those of one kind left out."""
     table_rows = [row for line in PAGE.read_text().splitlines() if (row := _ROW.fullmatch(line))]
     return [
         Right(kind=row[1], name=row[2], is_prefix=row[3] == "prefixed", operation=operation.strip())
         for row in table_rows
         for operation in row[4].split(",")
+        if operation.strip() != without
     ]
 
 
@@ -97,6 +100,25 @@ def user(broker: kafka.KafkaProcess, folder: Path, user_rights: Iterable[Right],
     file = folder / f"{name}.properties"
     logins.write_client_file(file, Path(authority), name, f"secret-{name}")
     return Servers(str(admin), str(file))
+
+
+def config_of(servers: Servers, **settings: object) -> Config:
+    """What somebody has set who logs in with the file of these addresses."""
+    named = {"bootstrap_servers": servers, "kafka_client_file": servers.client_file, **settings}
+    return Config.from_env({f"KAPPA_{name.upper()}": str(value) for name, value in named.items()})
+
+
+@contextlib.contextmanager
+def secured_rig(base: Path, broker: kafka.KafkaProcess, source: str, user_rights: Iterable[Right]) -> Iterator[Rig]:
+    """A rig whose drivers log in as a user with these rights; somebody else made its source."""
+    with Broker(broker.bootstrap_servers) as other:
+        other.create_topic(source, 2, {"retention.ms": "-1"})
+    servers = user(broker, base, user_rights, source=source, output=f"{source}.moves")
+    with (
+        Broker(servers) as client,
+        rig(base, client, source, kind=Rig, slice_records=20, kafka_client_file=servers.client_file) as machine,
+    ):
+        yield machine
 
 
 def produce(machine: Rig, broker: kafka.KafkaProcess, count: int) -> None:

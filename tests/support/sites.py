@@ -43,7 +43,7 @@ from kappa.topology import registry
 from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.wire.encoding import Record
-from support.brokers import watched
+from support.brokers import started_with, watched
 
 DEADLINE_SECONDS = 60.0
 #: Records of these sites begin here unless a test says otherwise: Kafka's default retention has long passed.
@@ -387,13 +387,10 @@ def site(base: Path, kafka: Broker, number: int) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An embedded broker that looks after retention and compaction all the time, instead of every few minutes."""
-    from kappa_local import kafka
-
-    with pytest.MonkeyPatch.context() as patch:
-        eager = ("log.retention.check.interval.ms=200", "log.initial.task.delay.ms=100", "log.cleaner.backoff.ms=50")
-        words = [word for setting in eager for word in ("--override", setting)]
-        command = kafka.command
-        patch.setattr(kafka, "command", lambda *arguments, **how: [*command(*arguments, **how), *words])
-        process = kafka.KafkaProcess.start(tmp_path_factory.mktemp("eager-kafka"))
-    with watched(process):
+    eager = {
+        "log.retention.check.interval.ms": "200",
+        "log.initial.task.delay.ms": "100",
+        "log.cleaner.backoff.ms": "50",
+    }
+    with watched(started_with(tmp_path_factory.mktemp("eager-kafka"), lambda _: eager)) as process:
         yield process.bootstrap_servers

@@ -8,14 +8,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -23,6 +22,7 @@ from kappa.config import Servers
 from kappa.kafka.client_file import login
 from kappa.properties import written
 from kappa_local import kafka, logins
+from support.brokers import started_with
 
 CLIENT, SECRET, AUDIENCE = "kappa-client", "a client's secret", "kafka"
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -149,16 +149,14 @@ class TokenBroker:
 
 def started(folder: Path, tokens: TokenServer) -> TokenBroker:
     """A broker that takes tokens of this server, and closes connections that go on with old ones."""
-    port, plain = kafka.free_port(), kafka.command
+    port = kafka.free_port()
+    own = f"TOKENS://{kafka.HOST}:{port}"
     module = login("OAuthBearerLoginModule", {}).replace("required ;", "required;")
 
-    def command(data_dir: Path, **how: Any) -> list[str]:
-        lines = (data_dir / "server.properties").read_text().splitlines()
-        listeners = next(line.partition("=")[2] for line in lines if line.startswith("listeners="))
-        own = f"TOKENS://{kafka.HOST}:{port}"
-        settings = {
-            "listeners": f"{listeners},{own}",
-            "advertised.listeners": f"{listeners.partition(',')[0]},{own}",
+    def settings(plain: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "listeners": f"{plain['listeners']},{own}",
+            "advertised.listeners": f"{plain['advertised.listeners']},{own}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TOKENS:SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.tokens.oauthbearer.sasl.jaas.config": module,
@@ -169,13 +167,9 @@ def started(folder: Path, tokens: TokenServer) -> TokenBroker:
             "sasl.oauthbearer.jwks.endpoint.url": f"{tokens.url}/keys",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
         }
-        java, *words = plain(data_dir, **how)
-        overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
-        return [java, f"{_ALLOWED}{tokens.url}/keys", *words, *overrides]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka, "command", command)
-        return TokenBroker(process=kafka.KafkaProcess.start(folder / "kafka"), port=port)
+    process = started_with(folder / "kafka", settings, options=[f"{_ALLOWED}{tokens.url}/keys"])
+    return TokenBroker(process=process, port=port)
 
 
 def _text(content: bytes) -> str:

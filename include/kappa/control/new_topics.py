@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.plans.planning import survey
+from kappa.control.plans.planning import surveyed_facts
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
@@ -44,13 +44,12 @@ def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[Epoc
         assert facts.topology is not None
         findings.check(unreadable(facts.topology, facts), f"The list of topics for {topology!r}")
         listed = set(broker.topics())
-        widest = max(len(facts.log.high.partitions(source.topic)) for source in facts.topology.sources)
         topics: dict[str, EpochTopic] = {}
         following = range(facts.next_epoch, facts.next_epoch + epochs)
         of_epochs = [*_of_candidate(config, topology), *((number, declared) for number in following)]
         for number, of in of_epochs:
             paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
-            for topic in topic_settings.of_epoch(of, paths, widest):
+            for topic in topic_settings.of_epoch(of, paths, facts.log.high.most_partitions):
                 topics.setdefault(topic.name, broker.adapted(topic))
     return tuple(topic for topic in topics.values() if topic.name not in listed)
 
@@ -88,4 +87,5 @@ def _facts(config: Config, broker: Broker, topology: str) -> Facts:
     request = ReplayRequest(
         topology=topology, start=ToEarliest(), reason="", actor="", slice_records=config.slice_records
     )
-    return survey(config, broker, epochs_of(config.lake), request, now=clock.now())
+    epochs = epochs_of(config.lake)
+    return surveyed_facts(config, broker, epochs, epochs.record(topology), request, now=clock.now())

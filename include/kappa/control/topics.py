@@ -77,7 +77,7 @@ def missing(broker: Broker, topologies: Sequence[Topology]) -> list[str]:
 
 def outputs(topologies: Sequence[Topology]) -> dict[str, Topic]:
     """The topic outputs that readers know by their names, by name."""
-    return {topic.name: topic for topology in topologies for topic in topology.topics if not topic.is_versioned}
+    return {topic.name: topic for topology in topologies for topic in topology.shared_topics}
 
 
 def _retention(settings: Mapping[str, str]) -> timedelta | None:

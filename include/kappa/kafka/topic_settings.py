@@ -75,10 +75,9 @@ def versioned_of(topology: Topology, paths: EpochPaths, partitions: int) -> tupl
 
 def outputs_of(topology: Topology, partitions: int) -> tuple[EpochTopic, ...]:
     """The topic outputs that all epochs share."""
-    outputs = (topic for topic in topology.topics if not topic.is_versioned)
     return tuple(
         EpochTopic(name=topic.name, kind="output", partitions=partitions, settings=of_output(topic))
-        for topic in outputs
+        for topic in topology.shared_topics
     )
 
 

@@ -135,6 +135,11 @@ class Offsets:
         """Partitions named of a topic, sorted."""
         return tuple(partition for name, partition in self._offsets if name == topic)
 
+    @property
+    def most_partitions(self) -> int:
+        """How many partitions are named of the topic with most of them; 0 where no topic is named."""
+        return max((len(self.partitions(topic)) for topic in self.topics), default=0)
+
     def items(self) -> Iterable[tuple[TopicPartition, int]]:
         """``((topic, partition), offset)`` pairs, sorted."""
         return self._offsets.items()

@@ -72,13 +72,28 @@ class NeededTopic:
 
     Attributes:
         topic: how it is made.
-        present: all its settings, and its number of partitions, where it is there; None where it is missing.
+        present: all its settings where it is there, of markers the number of partitions too; None where it is missing.
         refusal: why the brokers would not make it; None where they would, or it is there.
     """
 
     topic: EpochTopic
     present: Mapping[str, str] | None = None
     refusal: TopicRefusal | None = None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those that it has, or would be made with."""
+        return self.topic.all_settings if self.present is None else self.present
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether this login may not create it."""
+        return self.refusal is not None and self.refusal.is_right
+
+    @property
+    def objection(self) -> TopicRefusal | None:
+        """Why no login could make it as it is; None where one could, or it is there."""
+        return None if self.is_barred else self.refusal
 
 
 def overridden(topic: EpochTopic, overrides: Overrides) -> EpochTopic:

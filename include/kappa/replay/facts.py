@@ -384,7 +384,7 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
         is_sensitive=topology.is_sensitive,
         mask=mask,
         schemas=schemas or SchemaFacts(),
-        outputs=tuple(_output(topology, topic) for topic in topology.topics if not topic.is_versioned),
+        outputs=tuple(_output(topology, topic) for topic in topology.shared_topics),
         own_outputs=tuple(_output(topology, topic) for topic in topology.versioned_topics),
     )
 

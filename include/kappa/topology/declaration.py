@@ -191,6 +191,11 @@ class Topology:
         return tuple(topic for topic in self.topics if topic.is_versioned)
 
     @property
+    def shared_topics(self) -> tuple[Topic, ...]:
+        """Topics that all epochs share: readers know them by their names."""
+        return tuple(topic for topic in self.topics if not topic.is_versioned)
+
+    @property
     def reconciled_topics(self) -> tuple[Topic, ...]:
         """Topics that are reconciled with a table when its epoch goes live."""
         return tuple(topic for topic in self.topics if topic.on_replay == "reconcile")

@@ -78,6 +78,21 @@ def survey(
         BrokerUnreachableError: Kafka does not answer.
     """
     record = epochs.record(request.topology)
+    facts = surveyed_facts(config, broker, epochs, record, request, now=now, step=step)
+    return sounded(config, broker, record, request, facts, now=now)
+
+
+def surveyed_facts(
+    config: Config,
+    broker: Broker,
+    epochs: Epochs,
+    record: TopologyRecord,
+    request: ReplayRequest,
+    *,
+    now: datetime,
+    step: tuple[Finding, ...] = (),
+) -> Facts:
+    """Facts for a plan but for those that are measured, for which records of the sources are read."""
     topologies = tuple(item.name for item in registry.declared(config.topologies))
     topology, deployed = _topology(config, request.topology)
     chain = surveyed(config.lake, epochs, request, deployed)
@@ -86,7 +101,8 @@ def survey(
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if broker.has_topic(topic)]
     settings = broker.topic_configs(present)
-    sent = {output.topic for output in deployed.outputs} & set(broker.topics()) if deployed else set()
+    listed = set(broker.topics())
+    sent = {output.topic for output in deployed.outputs} & listed if deployed else set()
     log = LogFacts(
         low=broker.low_watermarks(present),
         high=broker.high_watermarks(present),
@@ -103,15 +119,14 @@ def survey(
     )
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
-    number = next_epoch(broker, record)
+    number = next_epoch(broker, record, listed)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=number)
-    widest = max((len(log.high.partitions(topic)) for topic in present), default=0)
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
     adoption = adoption_of(request, live) if request.resolved_seed is Seed.FROM_TABLES else None
     known_rates = measurements.rates(config.lake, record, live_state)
-    facts = Facts(
+    return Facts(
         topology=deployed,
         log=log,
         next_epoch=number,
@@ -140,13 +155,14 @@ def survey(
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
         colliding_topics=tuple(versioned_topics.foreign(broker, own)) if own else (),
-        needed=surveyed_topics(broker, topology, paths, widest) if topology and len(present) == len(topics) else (),
+        needed=surveyed_topics(broker, topology, paths, log.high.most_partitions, listed)
+        if topology and len(present) == len(topics)
+        else (),
         brokers=config.bootstrap_servers,
         topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},
     )
-    return sounded(config, broker, record, request, facts, now=now)
 
 
 def _first_records(

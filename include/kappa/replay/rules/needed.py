@@ -74,12 +74,12 @@ VERSIONED_TOPIC_ADOPTED = warns(
 def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch needs besides its sources."""
     options = f"--bootstrap-server {facts.brokers}" if facts.brokers else ""
-    barred = [one.topic for one in facts.needed if one.refusal is not None and one.refusal.is_right]
+    barred = [one.topic for one in facts.needed if one.is_barred]
     findings = [_missing(barred, facts.next_epoch, options)] if barred else []
     example = _example(facts)
     for one in facts.needed:
-        if one.refusal is not None and not one.refusal.is_right:
-            findings.append(_refused(one, one.refusal, example, options))
+        if one.objection is not None:
+            findings.append(_refused(one, one.objection, example, options))
         else:
             findings += [*_unfit(one, example, options), *_forgets(one), *_limits(one, facts.log.largest)]
     return [*findings, *_adopted(facts), *_made_before(topology, facts)]
@@ -106,9 +106,9 @@ def _others(one: NeededTopic) -> dict[str, str]:
     if one.present is not None:
         return {}
     needs = {"cleanup.policy": "compact"} if _loss(one.topic.kind, one.topic.settings) else {}
-    if one.refusal is None or one.refusal.is_right:
+    if one.objection is None:
         return needs
-    others = {name: "1" if name == PARTITIONS else "" for name in one.refusal.settings}
+    others = {name: "1" if name == PARTITIONS else "" for name in one.objection.settings}
     if one.topic.kind in _COMPACTED:
         others.pop("cleanup.policy", None)
     return others | needs
@@ -144,8 +144,7 @@ def _refused(one: NeededTopic, refusal: TopicRefusal, example: str, options: str
 
 def _unfit(one: NeededTopic, example: str, options: str) -> Iterator[Finding]:
     """What keeps a topic from its purpose: a changelog or a marker that is removed cannot come back."""
-    topic = one.topic
-    settings = topic.all_settings if one.present is None else one.present
+    topic, settings = one.topic, one.settings
     words = {"kind": WORDS[topic.kind], "example": example}
     declared = _MADE_UNFIT if one.present is None else TOPIC_UNFIT
     if why := _loss(topic.kind, settings):
@@ -171,10 +170,9 @@ def _loss(kind: Kind, settings: Mapping[str, str]) -> str:
 
 
 def _forgets(one: NeededTopic) -> list[Finding]:
-    settings = one.topic.settings if one.present is None else one.present
-    if one.topic.kind != "versioned" or "delete" not in settings.get("cleanup.policy", "delete"):
+    if one.topic.kind != "versioned" or "delete" not in one.settings.get("cleanup.policy", "delete"):
         return []
-    limit = _limit(settings)
+    limit = _limit(one.settings)
     return [VERSIONED_TOPIC_FORGETS(topic=one.topic.name, limit=limit)] if limit else []
 
 
@@ -191,8 +189,7 @@ def _limit(settings: Mapping[str, str]) -> str:
 
 def _limits(one: NeededTopic, largest: Mapping[str, int]) -> list[Finding]:
     """A row may be as large as the record that it comes from; outputs that are there have a rule of their own."""
-    settings = one.topic.settings if one.present is None else one.present
-    limit = _number(settings.get("max.message.bytes", ""))
+    limit = _number(one.settings.get("max.message.bytes", ""))
     return [] if limit is None or one.topic.kind != "changelog" else output_rules.size(one.topic.name, limit, largest)
 
 
