@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -11,11 +12,17 @@ import pytest
 
 def compose_tool() -> str:
     """The program, installed when that is possible; otherwise the test is skipped."""
+    if _is_installed():
+        return "docker-compose"
+    pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
+
+
+@functools.cache  # where it cannot be installed, every further try takes as long
+def _is_installed() -> bool:
+    """Look for the program, and try to install it."""
     if not shutil.which("docker-compose") and shutil.which("apt-get") and os.geteuid() == 0:
         install = ["apt-get", "install", "--yes", "--no-install-recommends", "docker-compose"]
         if subprocess.run(install, capture_output=True, check=False, timeout=120).returncode:
             subprocess.run(["apt-get", "update"], capture_output=True, check=False, timeout=120)
             subprocess.run(install, capture_output=True, check=False, timeout=120)
-    if shutil.which("docker-compose"):
-        return "docker-compose"
-    pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
+    return bool(shutil.which("docker-compose"))
