@@ -37,17 +37,18 @@ def call(*words: str | Path, folder: Path, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
-def test_the_demo_runs_with_the_versions_at_either_end_of_the_ranges(resolution: str, tmp_path: Path) -> None:
+def test_the_demo_runs_with_the_versions_at_either_end_of_the_ranges(
+    resolution: str, tmp_path: Path, wheel: Path
+) -> None:
     assert UV.is_file(), "scripts/bootstrap installs uv into the environment"
-    built = environments.wheel(tmp_path / "wheel")
-    source, environment = tmp_path / "wheel" / "source", tmp_path / "venv"
+    environment = tmp_path / "venv"
     lock = tmp_path / "lock.txt"
     resolve = ("--extra", "local", "--resolution", resolution, "--no-emit-package", environments.NAME, "-o", lock)
-    call(UV, "pip", "compile", "--quiet", source / "pyproject.toml", *resolve, folder=tmp_path)
+    call(UV, "pip", "compile", "--quiet", wheel.parent / "source" / "pyproject.toml", *resolve, folder=tmp_path)
     call(sys.executable, "-m", "venv", "--without-pip", environment, folder=tmp_path)
     python = environment / "bin" / "python"
     call(UV, "pip", "install", "--quiet", "--python", python, "--requirement", lock, folder=tmp_path)
-    call(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", built, folder=tmp_path)
+    call(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel, folder=tmp_path)
 
     repository = tmp_path / "repository"  # with the examples and the DAGs, and without the packages
     for name in environments.tracked("kappa.toml", "dags", "plugins", "scripts", "include/topologies"):
