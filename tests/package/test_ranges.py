@@ -5,35 +5,18 @@ Nightly: it downloads an environment for each. The broker is the one whose jars 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import environments
+from support.environments import call
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.e2e]
 
 UV = Path(sys.prefix) / "bin" / "uv"
-
-
-def call(*words: str | Path, folder: Path, **variables: str) -> str:
-    """What a program prints; its exit code is 0."""
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KAPPA_SETTINGS")}
-    run = subprocess.run(
-        words,
-        cwd=folder,
-        env=environ | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, f"{words}: {run.stdout[-6000:]}"
-    return run.stdout
 
 
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
