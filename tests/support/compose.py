@@ -1,4 +1,4 @@
-"""Debian's tool that reads compose files."""
+"""Files of images and containers, and Debian's tool that reads compose files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import shutil
 import subprocess
 
 import pytest
+
+
+def copied(dockerfile: str) -> set[str]:
+    """What an image copies of the folder that its builder gets."""
+    lines = (line for line in dockerfile.splitlines() if line.startswith("COPY"))
+    return {word for line in lines for word in line.split()[1:-1] if not word.startswith("--")}
+
+
+def permitted(dockerignore: str) -> set[str]:
+    """What the builder of an image gets."""
+    return {line[1:] for line in dockerignore.splitlines() if line.startswith("!")}
 
 
 def compose_tool() -> str:
