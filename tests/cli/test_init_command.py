@@ -204,8 +204,7 @@ def scripts() -> Iterator[str]:
     """What shells run of the written files."""
     for job in WORKFLOW["jobs"].values():
         yield from (step["run"] for step in job["steps"] if "run" in step)
-    for page in ("README.md",):
-        yield from re.findall(r"^```sh\n(.*?)^```", FILES[page], re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"^```sh\n(.*?)^```", FILES["README.md"], re.MULTILINE | re.DOTALL)
     yield "\n".join(line.removeprefix("#") for line in FILES["docker-compose.yaml"].splitlines() if line[:1] == "#")
     for service in COMPOSE["services"].values():
         words = [*service.get("entrypoint", []), *map(str, service.get("command", []))]
