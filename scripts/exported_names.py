@@ -135,17 +135,13 @@ def airflow() -> Iterator[Line]:
 
 
 def written(module: str, name: str) -> str:
-    """The signature of a function, or of the constructor of a class, in its file; empty for what is neither."""
+    """The signature of a function in its file, or where that imports it from; empty for what is not a function."""
     place = ROOT / "include" / module.replace(".", "/")
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     tree = ast.parse(file.read_text())
     for node in tree.body:
-        if isinstance(node, functions) and node.name == name:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             return f"({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            makers = [one for one in node.body if isinstance(one, functions) and one.name == "__init__"]
-            return "".join(re.sub(r"^self(, )?", "(", ast.unparse(one.args)) + ")" for one in makers)
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     origins = [str(node.module) for node in imports if name in {one.name for one in node.names}]
     return written(origins[0], name) if origins and origins[0].startswith("kappa") else ""

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import typer.testing
 from hypothesis import settings
+from support import environments
 from support.brokers import mortal, watched
 from support.deaths import DEATHS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kappa.kafka.broker import Broker
     from kappa_local.kafka import KafkaProcess
 
@@ -88,6 +91,12 @@ def topic(kafka: Broker) -> Iterator[TopicFactory]:
 
     yield create
     kafka.delete_topics(created)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, in a folder with its source."""
+    return environments.wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from threading import Event
 from types import ModuleType
 
 import pytest
+from support.environments import ROOT
+from support.scripts import script_module
 
 from kappa.config import Config
 from kappa.errors import Transient
@@ -16,13 +17,8 @@ from kappa.errors import Transient
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script."""
-    file = Path(__file__).resolve().parents[1] / "scripts" / "demo.py"
-    monkeypatch.syspath_prepend(file.parent)
-    spec = importlib.util.spec_from_file_location("demo", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return script_module("demo")
 
 
 def test_a_reader_that_died_is_a_complaint_and_not_a_proof(demo: ModuleType, tmp_path: Path) -> None:

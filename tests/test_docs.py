@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib.util
 import json
 import os
 import re
@@ -13,11 +12,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.command_lines import command_group, command_lines, complaint
 from support.processes import QUICK_JVM
+from support.scripts import script_module
 
 from kappa import operators
 from kappa.cli.options import actor
@@ -206,24 +205,14 @@ def test_every_setting_named_by_a_page_exists(page: Path) -> None:
     assert named - wrong_on_purpose - read_elsewhere <= {PREFIX + item.name.upper() for item in settings()}
 
 
-def loaded(name: str) -> Any:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[name] = script  # dataclasses look their module up
-    spec.loader.exec_module(script)
-    return script
-
-
 @pytest.mark.parametrize("name", ["configuration_page", "findings_page", "formats_page"])
 def test_a_page_is_generated_from_the_declarations(name: str) -> None:
-    script = loaded(name)
+    script = script_module(name)
     assert script.PAGE.read_text() == script.page(), f"make it anew: python scripts/{name}.py"
 
 
 def test_the_reference_is_generated_from_docstrings_and_has_every_operator() -> None:
-    script = loaded("operators_page")
+    script = script_module("operators_page")
     for path, text in script.pages().items():
         assert path.read_text() == text, "make it anew: python scripts/operators_page.py"
     named = [name for family in script.FAMILIES for name in family.names]

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.scripts import script_module
 
-ROOT = Path(__file__).resolve().parents[1]
 RENEW = "then run `python scripts/exported_names.py`"
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
     """The script that writes the list."""
-    spec = importlib.util.spec_from_file_location("exported_names", ROOT / "scripts" / "exported_names.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["exported_names"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_module("exported_names")
 
 
 def entries(lines: list[str]) -> dict[str, str]:

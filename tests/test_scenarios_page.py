@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
+
+from support.scripts import script_module
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_BUILT: set[str] = set()
 
 
 def rows() -> dict[str, tuple[str, ...]]:
-    spec = importlib.util.spec_from_file_location("scenario", ROOT / "scripts" / "scenario.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tests: dict[str, tuple[str, ...]] = module.tests_of((ROOT / "docs" / "scenarios.md").read_text())
+    page = (ROOT / "docs" / "scenarios.md").read_text()
+    tests: dict[str, tuple[str, ...]] = script_module("scenario").tests_of(page)
     return tests
 
 

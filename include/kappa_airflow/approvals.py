@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import chain
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
 from kappa_airflow.questions import Question, keep_rejection, keep_terms, kept_rejection, kept_terms
-from kappa_airflow.replays.reports import ReportLink, in_short, report_path
-from kappa_airflow.tasks import in_words, members_of, reason_in, then_in
+from kappa_airflow.replays.replay import AwaitStage, CutOver
+from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
+from kappa_airflow.tasks import for_each, in_words, members_of, reason_in, then_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -228,14 +230,24 @@ def shown_lines(config: Config, shown: Terms) -> list[str]:
     ]
 
 
-def ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
-    """The tasks that ask for approval: as many as people are needed for any of the topologies, and at least one.
+def verify_and_move(topologies: Sequence[Declared], members: Any, *, hours: float, stages: Sequence[str] = ()) -> None:
+    """The last tasks of a DAG: wait for epochs, verify them, ask for approval and move readers.
 
     Args:
         topologies: those of the DAG.
         members: topologies and epochs of the run.
         hours: time for each answer.
+        stages: what each epoch reaches before it is verified, a task for each.
     """
+    over = {"members": members}
+    waits = [for_each(topologies, AwaitStage, task_id=stage.lower(), stage=stage, over=over) for stage in stages]
+    verify = for_each(topologies, Verify, task_id="verified", over=over)
+    approve = _ask_each(topologies, members=members, hours=hours)
+    chain(*waits, verify, *approve, CutOver(task_id="cut_over", members=members, answer=approve[-1].output))
+
+
+def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
+    """The tasks that ask for approval: as many as people are needed for any of the topologies, and at least one."""
     tasks: list[Approve] = []
     for nth in range(1, max(1, *(topology.approvals for topology in topologies)) + 1):
         task_id, before = ("approve", None) if nth == 1 else (f"approve_{nth}", tasks[-1].output)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.airflow_runs import BOTH, ONE, SEVERAL
-from support.airflow_stack import FAKES, AirflowStack, load, running
+from support.airflow_stack import FAKES, AirflowStack, running
+from support.scripts import load
 
 import kappa
 from kappa.config import Config

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import RetryAction
-from support.airflow_stack import FAKES, load
+from support.airflow_stack import FAKES
 from support.dag_files import REPOSITORY, SHIPPED, last_line
+from support.scripts import load
 
 from kappa import clock
 from kappa.errors import LakeUnreachableError, LedgerError

@@ -8,8 +8,9 @@ import signal
 from typing import Any
 
 import pytest
-from support.airflow_stack import FAKES, AirflowStack, load, wait_for
+from support.airflow_stack import FAKES, AirflowStack, wait_for
 from support.epoch_record import FIRST, SECOND, tell
+from support.scripts import load
 
 from kappa.errors import Transient
 from kappa_airflow.pools import POOLS

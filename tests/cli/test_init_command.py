@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import Result
 from support.command_lines import command_lines, complaint
-from support.compose import compose_tool
+from support.compose import compose_tool, copied, permitted
 from typer.testing import CliRunner
 
 import kappa
@@ -204,8 +204,7 @@ def scripts() -> Iterator[str]:
     """What shells run of the written files."""
     for job in WORKFLOW["jobs"].values():
         yield from (step["run"] for step in job["steps"] if "run" in step)
-    for page in ("README.md",):
-        yield from re.findall(r"^```sh\n(.*?)^```", FILES[page], re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"^```sh\n(.*?)^```", FILES["README.md"], re.MULTILINE | re.DOTALL)
     yield "\n".join(line.removeprefix("#") for line in FILES["docker-compose.yaml"].splitlines() if line[:1] == "#")
     for service in COMPOSE["services"].values():
         words = [*service.get("entrypoint", []), *map(str, service.get("command", []))]
@@ -270,13 +269,6 @@ def test_nothing_starts_while_a_line_of_the_example_is_empty(tmp_path: Path, var
 
 
 def test_the_builder_gets_every_file_that_the_image_copies() -> None:
-    permitted = {line[1:] for line in FILES[".dockerignore"].splitlines() if line.startswith("!")}
-    copied = {
-        word
-        for line in FILES["Dockerfile"].splitlines()
-        if line.startswith("COPY")
-        for word in line.split()[1:-1]
-        if not word.startswith("--")
-    }
-    assert copied == permitted
-    assert all(any(path == name or path.startswith(f"{name}/") for path in FILES) for name in permitted)
+    names = permitted(FILES[".dockerignore"])
+    assert copied(FILES["Dockerfile"]) == names
+    assert all(any(path == name or path.startswith(f"{name}/") for path in FILES) for name in names)

@@ -128,15 +128,16 @@ def rows(terminal: Terminal) -> dict[str, str]:
     return {row["CustomerCardNo"]: row["Spent"] for row in answer["rows"]}
 
 
-def test_a_team_comes_from_an_empty_folder_to_a_replayed_stream(tmp_path: Path, broker_of_its_own: str) -> None:
-    built = environments.wheel(tmp_path / "wheel")
+def test_a_team_comes_from_an_empty_folder_to_a_replayed_stream(
+    tmp_path: Path, wheel: Path, broker_of_its_own: str
+) -> None:
     place, work = tmp_path / "environment", tmp_path / "work"
     work.mkdir()
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    environments.link(place, built, ("driver", "airflow"), also=("pytest",))
+    environments.link(place, wheel, ("driver", "airflow"), also=("pytest",))
     stack = InstalledAirflow(tmp_path / "company", place)
     stack.prepare()
-    variables = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(built.parent), "PIP_NO_BUILD_ISOLATION": "1"}
+    variables = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "PIP_NO_BUILD_ISOLATION": "1"}
     small = {"KAPPA_SPARK_CONF": json.dumps(QUICK_JVM)}
     terminal = Terminal(folder=work, variables=stack.environment | variables | small)
     typed = iter([(is_edit, text.replace(BROKER, broker_of_its_own)) for is_edit, text in steps()])

@@ -5,49 +5,33 @@ Nightly: it downloads an environment for each. The broker is the one whose jars 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import environments
+from support.environments import call
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.e2e]
 
 UV = Path(sys.prefix) / "bin" / "uv"
 
 
-def call(*words: str | Path, folder: Path, **variables: str) -> str:
-    """What a program prints; its exit code is 0."""
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KAPPA_SETTINGS")}
-    run = subprocess.run(
-        words,
-        cwd=folder,
-        env=environ | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, f"{words}: {run.stdout[-6000:]}"
-    return run.stdout
-
-
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
-def test_the_demo_runs_with_the_versions_at_either_end_of_the_ranges(resolution: str, tmp_path: Path) -> None:
+def test_the_demo_runs_with_the_versions_at_either_end_of_the_ranges(
+    resolution: str, tmp_path: Path, wheel: Path
+) -> None:
     assert UV.is_file(), "scripts/bootstrap installs uv into the environment"
-    built = environments.wheel(tmp_path / "wheel")
-    source, environment = tmp_path / "wheel" / "source", tmp_path / "venv"
+    environment = tmp_path / "venv"
     lock = tmp_path / "lock.txt"
     resolve = ("--extra", "local", "--resolution", resolution, "--no-emit-package", environments.NAME, "-o", lock)
-    call(UV, "pip", "compile", "--quiet", source / "pyproject.toml", *resolve, folder=tmp_path)
+    call(UV, "pip", "compile", "--quiet", wheel.parent / "source" / "pyproject.toml", *resolve, folder=tmp_path)
     call(sys.executable, "-m", "venv", "--without-pip", environment, folder=tmp_path)
     python = environment / "bin" / "python"
     call(UV, "pip", "install", "--quiet", "--python", python, "--requirement", lock, folder=tmp_path)
-    call(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", built, folder=tmp_path)
+    call(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel, folder=tmp_path)
 
     repository = tmp_path / "repository"  # with the examples and the DAGs, and without the packages
     for name in environments.tracked("kappa.toml", "dags", "plugins", "scripts", "include/topologies"):

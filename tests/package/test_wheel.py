@@ -17,12 +17,6 @@ pytestmark = pytest.mark.xdist_group("wheel")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    return environments.wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
 def reader(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> environments.Environment:
     """An environment with the wheel and without any extra."""
     return environments.environment(tmp_path_factory.mktemp("reader") / "venv", wheel)

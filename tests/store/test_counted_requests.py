@@ -9,10 +9,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.live_lake import NAME, fill, further_slices
+from support.programs import python_path
 from support.s3_lake import excess
 from support.s3_options import config_on
 from support.s3_proxy import Proxy, s3_proxy
@@ -20,7 +20,6 @@ from support.s3_server import S3Server, create_bucket
 
 from kappa.store import options
 
-TESTS = Path(__file__).parents[1]
 MERGE = """
 import sys
 from support.live_lake import open_run
@@ -56,8 +55,7 @@ def environ(s3: S3Server, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
     options.declare(direct.lake, direct.lake_client_file)
     fill(direct)
     further_slices(direct, SLICES - 2)
-    paths = {"PYTHONPATH": os.pathsep.join([*os.environ["PYTHONPATH"].split(os.pathsep), str(TESTS)])}
-    return {**os.environ, **proxied.to_env(), **paths}
+    return {**os.environ, **proxied.to_env(), "PYTHONPATH": python_path()}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kappa.config import Config
@@ -270,16 +268,6 @@ def wait_for(
         assert time.monotonic() < deadline, f"Not within {seconds} s: {what}. {on_failure()}"
         time.sleep(0.2)
     return value
-
-
-def load(name: str, path: Path) -> ModuleType:
-    """Import a file as a module of that name."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _log_line(entry: Any) -> str:

@@ -52,7 +52,7 @@ def wheel(folder: Path) -> Path:
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((ROOT / name).read_bytes())
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, folder=folder)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -74,7 +74,7 @@ def environment(folder: Path, built: Path, extras: Collection[str] = ()) -> Envi
     """
     venv.create(folder, symlinks=True, with_pip=False)
     distributions = link(folder, built, extras)
-    _pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", "--no-index", str(built))
+    _pip("--python", folder / "bin" / "python", "install", "--no-deps", "--no-index", built, folder=folder)
     return Environment(folder=folder, distributions=distributions)
 
 
@@ -108,6 +108,28 @@ def link(folder: Path, built: Path, extras: Collection[str] = (), also: Collecti
     return frozenset(required)
 
 
+def call(*words: str | Path, folder: Path, **variables: str) -> str:
+    """What a program prints, which gets no path to this checkout and none of its settings; its exit code is 0.
+
+    Args:
+        *words: the program and its arguments.
+        folder: where it runs.
+        **variables: further variables.
+    """
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KAPPA_SETTINGS")}
+    run = subprocess.run(
+        words,
+        cwd=folder,
+        env=environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, f"{words}: {run.stdout[-6000:]}"
+    return run.stdout
+
+
 def _required(
     item: Distribution, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]
 ) -> Iterator[Distribution]:
@@ -127,8 +149,5 @@ def _required(
         yield from _required(other, part[1], seen)
 
 
-def _pip(*words: str) -> None:
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it has Kappa too
-    command = [sys.executable, "-m", "pip", *words]
-    run = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+def _pip(*words: str | Path, folder: Path) -> None:
+    call(sys.executable, "-m", "pip", *words, folder=folder)

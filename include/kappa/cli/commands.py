@@ -34,7 +34,7 @@ from kappa.process_end import end_process
 
 #: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
 _EXTRAS = {
-    **dict.fromkeys(("airflow", "kappa_local"), "airflow"),
+    "airflow": "airflow",
     **dict.fromkeys(("fastapi", "jinja2", "pydantic", "starlette", "uvicorn"), "web"),
     **dict.fromkeys(
         ("authlib", "cryptography", "delta", "fastavro", "pandas", "prometheus_client", "pyspark"), "driver"

@@ -94,7 +94,7 @@ def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
         UsageError: a file cannot be written.
     """
     *_, test, last = files
-    if others := [path for path in _others(files) if path in (test, last)]:
+    if others := _others({path: files[path] for path in (test, last)}):
         raise RefusedError(
             f"No file is overwritten, and {' and '.join(map(_shown, others))} would be. Choose another name or folder, "
             "or move the old files.",

@@ -106,6 +106,7 @@ def _check(
             f"dags() has approval_hours={approval_hours:g}, so no question could be answered. Write a number above 0 "
             "in the DAG file."
         )
+    present = [topology.name for topology in every]
     for name in names:
-        if name not in {topology.name for topology in every} and not registry.is_in_broken_file(folder, name):
-            raise registry.unknown(folder, name, [topology.name for topology in every])
+        if name not in present and not registry.is_in_broken_file(folder, name):
+            raise registry.unknown(folder, name, present)

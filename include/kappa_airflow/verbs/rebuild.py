@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk import chain
-
-from kappa_airflow.approvals import ask_each
+from kappa_airflow.approvals import verify_and_move
 from kappa_airflow.factory import STAGES, form_dag
 from kappa_airflow.forms import rebuild_form
 from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
-from kappa_airflow.replays.replay import AwaitStage, CutOver
-from kappa_airflow.replays.reports import Verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +27,4 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
         plan = PlanRebuild(task_id="plan", topology=topology.name)
         confirm = ConfirmTakeover(task_id="confirm", plan=plan.output, hours=hours)
         start = StartRebuild(task_id="start", plan=plan.output, answer=confirm.output)
-        waits = [AwaitStage(task_id=stage.lower(), stage=stage, members=start.output) for stage in STAGES]
-        verify = Verify(task_id="verified", members=start.output)
-        approve = ask_each(topologies, hours=hours, members=start.output)
-        cut_over = CutOver(task_id="cut_over", members=start.output, answer=approve[-1].output)
-        chain(start, *waits, verify, *approve, cut_over)
+        verify_and_move(topologies, start.output, hours=hours, stages=STAGES)

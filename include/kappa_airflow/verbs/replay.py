@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk import chain
-
-from kappa_airflow.approvals import ask_each
+from kappa_airflow.approvals import verify_and_move
 from kappa_airflow.factory import STAGES, form_dag
 from kappa_airflow.forms import replay_form
-from kappa_airflow.replays.replay import AwaitStage, CutOver, PlanReplay, StartReplay
-from kappa_airflow.replays.reports import Verify
+from kappa_airflow.replays.replay import PlanReplay, StartReplay
 from kappa_airflow.tasks import for_each, names
 
 if TYPE_CHECKING:
@@ -29,9 +26,4 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
     with form_dag("replay", topologies, doc=__doc__, wait_hours=hours, params=replay_form(topologies)):
         plan = for_each(topologies, PlanReplay, task_id="plan", over={"topology": names(topologies)})
         start = for_each(topologies, StartReplay, task_id="start", over={"plan": plan.output})
-        of = {"members": start.output}
-        waits = [for_each(topologies, AwaitStage, task_id=stage.lower(), stage=stage, over=of) for stage in STAGES]
-        verify = for_each(topologies, Verify, task_id="verified", over=of)
-        approve = ask_each(topologies, hours=hours, **of)
-        cut_over = CutOver(task_id="cut_over", answer=approve[-1].output, **of)
-        chain(start, *waits, verify, *approve, cut_over)
+        verify_and_move(topologies, start.output, hours=hours, stages=STAGES)
