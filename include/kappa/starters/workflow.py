@@ -79,7 +79,8 @@ jobs:
             for topology in $names; do
               printf '\\n### %%s\\n\\n```text\\n' "$topology"
               kappa explain "$topology" || true
-              kappa plan "$topology" || true
+              # Drivers make the topics of an epoch: their login may, and the reader's may not.
+              kappa plan "$topology" --allow topics-missing || true
               printf '```\\n'
             done
           } 2>&1 | tee "$RUNNER_TEMP/plan.md"
