@@ -97,6 +97,11 @@ class Config:
         merge_seconds: longest time before changes of slices are
             [merged](decisions/changes-are-merged-several-slices-at-once.md) into a table: readers of its path are at
             most that far behind; `0` merges every slice.
+        publish_seconds: least time between two commits of a
+            [published table](readers.md#a-path-that-never-changes), for engines that read by path and have to be closer
+            behind, or for fewer requests to an object store.
+        published_hours: how long files stay that a published table named, for whoever reads its earlier versions by
+            path.
         keep_minutes: how long every commit of an epoch stays readable, for readers with long queries.
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint to
             replay from.
@@ -153,6 +158,8 @@ class Config:
     handover_seconds: float = 120.0
     throttle_lag: int = 100_000
     merge_seconds: float = 120.0
+    publish_seconds: float = 10.0
+    published_hours: float = 168.0
     keep_minutes: float = 30.0
     savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0

@@ -6,6 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Kinds of places of which readers get a published table.
+SERVED = ("tables", "outputs")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPaths:
@@ -50,17 +53,34 @@ class EpochPaths:
         """Records that did not parse."""
         return f"{self.root}/dead_letters"
 
+    def place(self, place: str) -> str:
+        """The Delta table at a place: ``tables/rewards``, ``changes/rewards``, ``outputs/invoices``, ``dead_letters``.
+
+        Tables and outputs lie in the folder of the published table of their name, which names their files.
+        """
+        kind, _, name = place.partition("/")
+        return f"{self.published(name)}/{self.folder}" if kind in SERVED else f"{self.root}/{place}"
+
     def table(self, name: str) -> str:
         """A table: the newest row of each key."""
-        return f"{self.root}/tables/{name}"
+        return self.place(f"tables/{name}")
 
     def changes(self, name: str) -> str:
         """A table's changes, slice by slice."""
-        return f"{self.root}/changes/{name}"
+        return self.place(f"changes/{name}")
 
     def output(self, name: str) -> str:
         """An append output."""
-        return f"{self.root}/outputs/{name}"
+        return self.place(f"outputs/{name}")
+
+    @property
+    def folder(self) -> str:
+        """Folder of one of the epoch's tables or outputs in that of the published table of its name."""
+        return f"_{epoch_word(self.epoch)}"
+
+    def published(self, name: str) -> str:
+        """The published table of a table or output: at the same path whichever epoch is live."""
+        return f"{self.lake}/{self.topology}/{name}"
 
     def reconciled(self, topic: str) -> str:
         """Rows for a topic when the epoch goes live: those that differ from those of the epoch before."""

@@ -128,7 +128,7 @@ def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, dam
 def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
     site: Site, place: str, words: tuple[str, ...], damage: Callable[[str], str]
 ) -> None:
-    table = epochs_log(site.config.lake) if place == "record" else f"{site.paths('shop.one').root}/{place}"
+    table = epochs_log(site.config.lake) if place == "record" else site.paths("shop.one").place(place)
     why = damage(table)
     ended = site.run(*words)
     assert ended.code == 1, ended.errors
@@ -141,7 +141,7 @@ def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
     [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, empty, file, torn_file)],
 )
 def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage: Callable[[str], str]) -> None:
-    name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
+    name = damage(site.paths("shop.one").place(place)).split()[0]
     problems = recount(site.paths("shop.one")).problems
     assert any(problem.startswith(place) and name in problem for problem in problems), problems
     assert recount(site.paths("shop.two")).problems == ()
@@ -153,7 +153,7 @@ def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage
 def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
     site: Site, broker: Any, place: str, damage: Callable[[str], str]
 ) -> None:
-    name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
+    name = damage(site.paths("shop.one").place(place)).split()[0]
     ended = site.run("certify", "shop.one", "--deep", servers=broker.bootstrap_servers)
     assert ended.code == 1 and "Traceback" not in ended.errors, ended.errors
     problems = [line for line in ended.output.splitlines() if line.startswith(f"PROBLEM: {place}")]

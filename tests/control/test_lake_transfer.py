@@ -52,7 +52,7 @@ def test_a_lake_with_links_that_are_not_followed_is_not_copied(disk: Places, tmp
     place = tmp_path / "large disk"
     if is_folder:
         place.mkdir()
-    link = Path(disk.config.lake, f"{NAME}/e0001/tables/far")
+    link = Path(disk.config.lake, f"{NAME}/e0001/changes/far")
     link.symlink_to(place)
     with pytest.raises(RefusedError, match=f"{link} is a link to a folder, or to nothing"):
         moving.copy(disk.config, disk.target, actor="ann")

@@ -14,7 +14,7 @@ from support.s3_options import config_on
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.removals import orphans
+from kappa.control.removals import orphans, served_tables
 from kappa.control.removals.leftovers import Present
 from kappa.delta import row_files
 from kappa.delta.access import create_table
@@ -69,6 +69,7 @@ def paths_below(folder: str) -> list[str]:
 def removed(paths: EpochPaths) -> None:
     """What a removal does in the lake."""
     orphans.seal(paths.ledger)
+    served_tables.remove(paths)
     store_of(paths.root).delete_folder(paths.root)
 
 

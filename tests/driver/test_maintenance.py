@@ -83,7 +83,7 @@ class Epoch:
                 writer="me",
                 at=BEGIN + timedelta(minutes=seq),
                 ranges=(OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),),
-                delta_versions={place: tables.version(f"{self.paths.root}/{place}") for place in places},
+                delta_versions={place: tables.version(self.paths.place(place)) for place in places},
             )
         )
 

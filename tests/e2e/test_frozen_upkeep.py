@@ -78,5 +78,5 @@ def readable(machine: Rig, epoch: int) -> dict[int, dict[str, int]]:
     for commit in map(state.resolved, state.readable):
         counts[commit.seq] = {"balances": merge_on_read.query(contents_of(paths, commit, "balances")).num_rows}
         for place in ("outputs/moves", "dead_letters", "tables/balances"):
-            counts[commit.seq][place] = queries.query(f"{paths.root}/{place}", commit.delta_versions[place]).num_rows
+            counts[commit.seq][place] = queries.query(paths.place(place), commit.delta_versions[place]).num_rows
     return counts

@@ -265,7 +265,8 @@ class TestLaw5OneWriter:
         stream.run(epoch)
         stream.settle(epoch)
         before = [row.n for row in stream.ledger(epoch).rows()]
-        versions = {path: tables.version(path) for path in places.effect_paths(stale.epoch.topology, stale.epoch.paths)}
+        paths = map(stale.epoch.paths.place, places.effect_places(stale.epoch.topology))
+        versions = {path: tables.version(path) for path in paths}
         with pytest.raises(StaleWriterError):
             protocol.finish_slice(stale.engines.slice_run, plan)
         with pytest.raises(StaleWriterError):

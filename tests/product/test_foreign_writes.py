@@ -31,7 +31,7 @@ def test_a_foreign_deletion_of_rows_stops_a_stream_until_they_are_restored(strea
     stream.config = replace(stream.config, merge_seconds=0.0)
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()
-    DeltaTable(f"{stream.paths(live).root}/{place}").delete("id = 'a'")
+    DeltaTable(stream.paths(live).place(place)).delete("id = 'a'")
     assert stream.balances() == {"a": 1, "b": 2}, "readers have the versions that the ledger names"
     sent = sorted(stream.sent())
     stream.produce([("a", 10)])
@@ -68,7 +68,7 @@ def test_the_deep_certificate_names_a_row_changed_in_place_sent_or_not(stream: L
     for epoch in (live, held):
         assert deep(stream, epoch) == ((), ())
         for place in ("outputs/moves", "changes/balances", "tables/balances"):
-            path = Path(stream.paths(epoch).root, place)
+            path = Path(stream.paths(epoch).place(place))
             (file,) = [file for file in path.glob("*.parquet") if LARGE in file.read_bytes()]
             content = file.read_bytes()
             file.write_bytes(content.replace(LARGE, struct.pack("<i", 123_456_789)))

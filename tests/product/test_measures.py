@@ -87,7 +87,7 @@ def test_the_measures_of_a_replay_are_recorded_and_used_by_the_next_plan(stream:
     folder = Path(stream.paths(outcome["epoch"]).root)
     assert 0 < measured["disk_bytes"] <= sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     held = sum(
-        table_files.size_bytes(f"{stream.paths(first).root}/{place}", version)
+        table_files.size_bytes(stream.paths(first).place(place), version)
         for place, version in stream.ledger(first).state().commits[-1].delta_versions.items()
     )
     assert before.estimate.disk_bytes == held

@@ -30,14 +30,14 @@ def epoch(tmp_path: Path) -> Epoch:
 
 
 def newest(epoch: Epoch, place: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = queries.query(f"{epoch.paths.root}/{place}", None).to_pylist()
+    rows: list[dict[str, Any]] = queries.query(epoch.paths.place(place), None).to_pylist()
     return sorted(rows, key=str)
 
 
 @pytest.mark.parametrize("place", ["tables/sums", "changes/sums"])
 def test_rows_deleted_by_another_program_stop_the_epoch_and_are_restored(epoch: Epoch, place: str) -> None:
     before = newest(epoch, place)
-    path = f"{epoch.paths.root}/{place}"
+    path = epoch.paths.place(place)
     DeltaTable(path).delete("id = 'a'")
     DeltaTable(path).delete("id = 'b' AND total = 10")
     with pytest.raises(ForeignCommitError, match=rf"{place}: version \d+ \(DELETE at .* kappa restore sums --execute"):

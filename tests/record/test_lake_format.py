@@ -18,7 +18,7 @@ from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of
-from kappa.errors import NewerFormatError
+from kappa.errors import LedgerError, NewerFormatError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, epochs_of
 from kappa.replay.stored import LAKE_FORMAT, LAKE_FORMAT_PROPERTY
@@ -57,13 +57,14 @@ def test_a_lake_gets_the_number_when_it_is_made_and_keeps_it_when_its_record_is_
     assert number_of(config.lake) == str(LAKE_FORMAT) and Epochs(config.lake).record(NAME).live == 1
 
 
-def test_a_lake_without_a_number_is_of_the_first_format(tmp_path: Path) -> None:
+def test_a_lake_without_a_number_is_of_the_first_format_and_refused(tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     schema = Epochs(lake)._log.schema
     DeltaTable.create(epochs_log(lake), schema)
-    epochs = Epochs(lake)
-    epochs.add("a.b", 1, "planned", actor="ada")
-    assert (number_of(lake), epochs.topologies()) == (None, ["a.b"])
+    with pytest.raises(LedgerError, match=f"The lake {lake} has format 1: code from before") as error:
+        Epochs(lake).add("a.b", 1, "planned", actor="ada")
+    assert error.value.data == {"format": 1, "known": LAKE_FORMAT}
+    assert open_table(epochs_log(lake)).version() == 0
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ class Rig(Lab):
 
 def engines(machine: Rig, epoch: int, folder: str) -> set[str]:
     """What wrote the rows of a table, by its commits; the one that created it aside."""
-    commits = commits_after(f"{machine.paths(epoch).root}/{folder}", 0)
+    commits = commits_after(machine.paths(epoch).place(folder), 0)
     return {commit.engine.split("/")[0].split(":")[0] for commit in commits if commit.added}
 
 

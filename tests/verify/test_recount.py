@@ -71,7 +71,7 @@ def _change_total(files: Iterable[Path]) -> list[Path]:
 def test_a_row_changed_in_place_is_named_by_its_file(epoch: Epoch, place: str) -> None:
     epoch.slice({("a", 0): _TOTAL})
     (file,) = _change_total(_files(epoch, place, "*.parquet"))
-    assert _TOTAL - 1 in queries.query(f"{epoch.paths.root}/{place}", None)["total"].to_pylist()
+    assert _TOTAL - 1 in queries.query(epoch.paths.place(place), None)["total"].to_pylist()
 
     (problem,) = problems(epoch)
 
@@ -191,7 +191,7 @@ def test_the_command_prints_the_problems_and_fails(
 
 
 def _files(epoch: Epoch, place: str, pattern: str) -> list[Path]:
-    return sorted(Path(epoch.paths.root, place).glob(pattern))
+    return sorted(Path(epoch.paths.place(place)).glob(pattern))
 
 
 def _spoil(file: Path) -> None:

@@ -259,7 +259,7 @@ def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
     for epoch, frames in lake.items():
         paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=epoch)
         for place, frame in frames.items():
-            frame.write.format("delta").save(f"{paths.root}/{place}")
+            frame.write.format("delta").save(paths.place(place))
         ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
         row = SimpleNamespace(
             seq=epoch, ranges=ranges, standing=ranges_end(ranges), delta_versions=dict.fromkeys(frames, 0), detail={}

@@ -13,7 +13,7 @@ from kappa.store.stores import store_of
 #: Names of files in a table's log, with their versions (Delta's protocol, "Delta Log Entries" and "Checkpoints").
 _ENTRY, _CHECKPOINT = re.compile(r"(\d{20})\.json"), re.compile(r"(\d{20})\.checkpoint(?:\..+)?\.parquet")
 #: A table of an epoch, and not its ledger: a replay computes it again.
-_OF_AN_EPOCH = re.compile(r"/([^/]+)/e\d{4,}/(?!ledger$)")
+_OF_AN_EPOCH = re.compile(r"/([^/]+)/(?:e\d{4,}/(?!ledger$)|[^/]+/_e\d{4,}$)")
 #: How many files a message names.
 _MOST = 3
 

@@ -62,7 +62,14 @@ def forget_before(path: str, seq: int) -> None:
         table.delete(f"_seq < {seq}", commit_properties=tables.upkeep_commit(FORGOTTEN))
 
 
-def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, check: Callable[[], None]) -> int:
+def vacuum(
+    path: str,
+    keep: Callable[[], Collection[int]],
+    *,
+    age: timedelta,
+    check: Callable[[], None],
+    spared: Callable[[], Collection[str]] = frozenset,
+) -> int:
     """Remove files that neither the newest version nor the kept ones need, and old log entries.
 
     There is no commit for it.
@@ -77,6 +84,7 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
         keep: the versions that stay readable, looked up after the table was opened.
         age: files younger than this stay, whether they are needed or not.
         check: raises when nothing may be removed any more; called before each removal.
+        spared: files that stay in any case, by their paths in the table: those of its published table.
 
     Returns:
         Number of files that were removed.
@@ -94,6 +102,8 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     }
     if not unneeded:
         return 0
+    for name in spared():
+        unneeded.pop(name, None)
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
     now = _now(path, table)
     present = [

@@ -6,11 +6,13 @@ Of all drivers that ever come up for an epoch, the last one to claim it writes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import structlog
 
 from kappa.config import Config
+from kappa.delta.published import PublishedTable
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import ConflictError, DataLossError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
@@ -64,6 +66,7 @@ class DrivenEpoch:
         self.code = code or self.record().epoch(epoch).code
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
         self._followed: Ledger | None = None
+        self._published: dict[str, PublishedTable] = {}
         self._owns_names = False
 
     def record(self) -> TopologyRecord:
@@ -86,6 +89,13 @@ class DrivenEpoch:
     def has_claim(self) -> bool:
         """Whether no other driver claimed the epoch since."""
         return Ledger(self.paths.ledger).has_claim(self.writer)
+
+    def published(self, place: str) -> PublishedTable:
+        """The published table of a place ``tables/<name>`` or ``outputs/<name>``."""
+        if place not in self._published:
+            path = self.paths.published(place.partition("/")[2])
+            self._published[place] = PublishedTable(path, timedelta(hours=self.config.published_hours))
+        return self._published[place]
 
     # Beside the live epoch
 

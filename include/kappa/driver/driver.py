@@ -21,6 +21,7 @@ from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.live import Live
 from kappa.driver.merges import Merges
 from kappa.driver.processes import process
+from kappa.driver.publications import Publications
 from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
@@ -103,6 +104,7 @@ class Driver:
         engines: what it is computed and sent with.
         voice: what is said of it.
         merges: those between two slices.
+        publications: what readers by path get.
     """
 
     def __init__(
@@ -120,12 +122,13 @@ class Driver:
         self.voice = voice = Voice(own)
         self.engines = engines = LazyEngines(own, voice, session=session)
         self.merges = merges = Merges(own, engines, voice)
+        self.publications = publications = Publications(own, voice, merges)
         self._attempts = attempts = Attempts(own, engines, voice)
         self._slices = slices = Slices(own, engines, voice, attempts)
-        self._handover = handover = Handover(own, engines, voice, merges, slices.read_on)
+        self._handover = handover = Handover(own, engines, voice, merges, publications, slices.read_on)
         self._replacements = replacements = Replacements(own, engines, voice, attempts)
         self._replay = Replay(own, engines, voice, merges, attempts, slices, handover)
-        self._live = Live(own, engines, voice, merges, attempts, slices, handover, replacements)
+        self._live = Live(own, engines, voice, merges, publications, attempts, slices, handover, replacements)
         self._is_attested = False
 
     def on_signal(self, number: int, _: object) -> None:
@@ -165,6 +168,7 @@ class Driver:
             # A reader of the path sees all of an epoch that stands. Nobody waits for minutes of Spark at its end.
             is_hasty = bool(self.voice.stop_reason) or self._is_asked_for()
             self.merges.merge(is_asked=True, is_hasty=is_hasty)
+            self.publications.look(self.epoch.record(), is_asked=True)
             crash_point("ending")
         except (StaleWriterError, SupersededError, LakeMovedError) as error:
             reason = str(error)

@@ -14,6 +14,7 @@ from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
+from kappa.driver.publications import Publications
 from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
@@ -46,6 +47,7 @@ class Live:
         engines: LazyEngines,
         voice: Voice,
         merges: Merges,
+        publications: Publications,
         attempts: Attempts,
         slices: Slices,
         handover: Handover,
@@ -55,6 +57,7 @@ class Live:
         self._engines = engines
         self._voice = voice
         self._merges = merges
+        self._publications = publications
         self._attempts = attempts
         self._slices = slices
         self._handover = handover
@@ -65,6 +68,8 @@ class Live:
         """One act: an upgrade, a handover, going live, a replacement, or the log."""
         engines, voice, is_stuck = self._engines, self._voice, self._attempts.stuck is not None
         epoch, handover = record.epoch(self._epoch.paths.epoch), record.handover
+        if not state.is_yielded:
+            self._publications.look(record, may_merge=True)
         if epoch.upgrade is not None:
             voice.say(f"going over to code {epoch.upgrade.detail['code'][:12]}")
             switching.switch(
@@ -133,6 +138,7 @@ class Live:
                 voice.watchdog.begin("watching micro-batches")
                 time.sleep(self._epoch.config.idle_seconds / 2)
                 query.between(merges.merge_when_due)  # a slice is another thread's, and so is the ledger then
+                self._publications.look(record)  # of commits: no slice waits for it
                 if record.epoch(epoch.paths.epoch).backfills:
                     query.between(self._backfill_now)
         finally:

@@ -6,7 +6,7 @@ Rows never change by it: the Delta versions that the ledger names stay what they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
-from kappa.slices.places import effect_paths, record_files
+from kappa.slices.places import effect_places, record_files
 from kappa.slices.run import EpochRun
 from kappa.spark.tuning import MERGED_FILE_BYTES
 from kappa.topology import Table
@@ -37,7 +37,13 @@ TABLE_BYTES = MERGED_FILE_BYTES // 4
 
 
 def maintain(
-    run: EpochRun, config: Config, now: datetime, named: Collection[int] = (), *, keeps_all: bool = False
+    run: EpochRun,
+    config: Config,
+    now: datetime,
+    named: Collection[int] = (),
+    *,
+    keeps_all: bool = False,
+    published: Callable[[str], Collection[str]] = lambda place: (),
 ) -> LedgerRow:
     """Merge small files of every table, remove those that no held commit needs, and put it on record.
 
@@ -48,6 +54,7 @@ def maintain(
         config: how long the past stays readable.
         named: slices whose commits stay readable in any case.
         keeps_all: whether nothing may go now, because old commits are about to be compared.
+        published: place -> files in its Delta table that readers of its published table may need.
 
     Raises:
         LedgerError: a slice is planned and not committed.
@@ -100,12 +107,13 @@ def maintain(
         check()
         vacuum.forget_before(run.paths.changes(name), seq + 1)
     age, sizes = timedelta(hours=config.delete_after_hours), {"changes": CHANGES_BYTES, "tables": TABLE_BYTES}
-    for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
-        place = path.removeprefix(f"{run.paths.root}/")
+    for place in [*effect_places(run.topology), *(f"tables/{table.name}" for table in run.topology.tables)]:
+        path = run.paths.place(place)
         check()
         vacuum.compact(path, sizes.get(place.partition("/")[0]))
         if not keeps_all:
-            vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check)
+            keep = partial(_held_now, run, place)
+            vacuum.vacuum(path, keep, age=age, check=check, spared=partial(published, place))
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     record_files(run)
     return row

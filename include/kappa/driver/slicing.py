@@ -20,6 +20,7 @@ from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.driver.voice import Voice
 from kappa.errors import ConflictError, StaleWriterError
+from kappa.names import SERVED
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
 from kappa.offsets.releases import Releases
@@ -319,10 +320,23 @@ class Slices:
             is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
         voice.say("looking after files")
         try:
-            row = maintain(self._engines.slice_run, epoch.config, clock.now(), named, keeps_all=is_compared)
+            row = maintain(
+                self._engines.slice_run,
+                epoch.config,
+                clock.now(),
+                named,
+                keeps_all=is_compared,
+                published=partial(self._published_files, record),
+            )
         except StaleWriterError:
             raise
         except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
             voice.log.error("not maintained", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
         voice.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
+
+    def _published_files(self, record: TopologyRecord, place: str) -> set[str]:
+        """Files of a place that readers of its published table may need; none of an epoch that was never live."""
+        epoch = self._epoch
+        is_served = place.startswith(SERVED) and record.epoch(epoch.paths.epoch).moved is not None
+        return epoch.published(place).needed(epoch.paths.folder) if is_served else set()

@@ -175,4 +175,4 @@ class Exporter:
             folder, _, name = place.partition("/")
             kind = {"changes": "table", "outputs": "output"}.get(folder)
             if kind is not None:
-                metrics.written(kind, name, rows_of_slice(f"{self._paths.root}/{place}", version, seq))
+                metrics.written(kind, name, rows_of_slice(self._paths.place(place), version, seq))

@@ -44,7 +44,7 @@ class Watch:
             since, started = self.looked.get(place, version), uptime()
             if most is not None and since >= most.get(place, since + 1):
                 continue
-            commits = list(delta.commits_after(f"{self.paths.root}/{place}", since))
+            commits = list(delta.commits_after(self.paths.place(place), since))
             bad = delta.foreign(commits)
             if bad:
                 raise refusal(self.paths, {place: bad})
@@ -89,7 +89,7 @@ def foreign_commits(paths: EpochPaths, state: LedgerState) -> dict[str, list[Com
     """Commits after the last one of the ledger that Kappa did not make and that are not undone, by place."""
     versions = state.committed.delta_versions if state.committed is not None else {}
     foreign = {
-        place: delta.foreign(list(delta.commits_after(f"{paths.root}/{place}", version)))
+        place: delta.foreign(list(delta.commits_after(paths.place(place), version)))
         for place, version in versions.items()
     }
     return {place: commits for place, commits in foreign.items() if commits}
@@ -107,7 +107,7 @@ def undo(paths: EpochPaths, state: LedgerState) -> dict[str, int]:
     versions = state.committed.delta_versions if state.committed is not None else {}
     undo_versions = {}
     for place, version in versions.items():
-        path = f"{paths.root}/{place}"
+        path = paths.place(place)
         undone = delta.undo(path, version, list(delta.commits_after(path, version)))
         if undone is not None:
             undo_versions[place] = undone

@@ -81,7 +81,7 @@ def frame_at(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: st
     kind, _, name = place.partition("/")
     if kind == "tables":
         return frame(session, contents_of(paths, row, name))
-    return read_table(session, f"{paths.root}/{place}", row.delta_versions[place])
+    return read_table(session, paths.place(place), row.delta_versions[place])
 
 
 def read_table(session: SparkSession, path: str, delta_version: int) -> DataFrame:

@@ -17,7 +17,7 @@ from kappa.errors import LedgerError, NewerFormatError
 Kind = TypeVar("Kind")
 #: The format of a lake that this code makes, and the newest that it opens: what no record's own number covers, as where
 #: everything is, and what the parts of stored code are.
-LAKE_FORMAT = 1
+LAKE_FORMAT = 2
 #: Name of that number among the properties of the record of epochs. A lake without it is of format 1.
 LAKE_FORMAT_PROPERTY = "kappa.lakeFormat"
 
@@ -70,7 +70,7 @@ def check_format(number: int | None, newest: int, *, what: str, where: str) -> N
 
 
 def check_lake(properties: Mapping[str, str], lake: str) -> None:
-    """Refuse a lake in a format of newer code.
+    """Refuse a lake in a format of newer code, or of code from before the first release.
 
     Args:
         properties: those of its record of epochs.
@@ -78,8 +78,17 @@ def check_lake(properties: Mapping[str, str], lake: str) -> None:
 
     Raises:
         NewerFormatError: the number is a newer one.
+        LedgerError: it is that of a lake whose tables lie elsewhere.
     """
     number = int(properties.get(LAKE_FORMAT_PROPERTY, 1))
+    if number < LAKE_FORMAT:
+        raise LedgerError(
+            f"The lake {lake} has format {number}: code from before Kappa 0.1.0 made it, and its tables lie elsewhere. "
+            "Nothing was read or written. Use the code that made it, or build its topologies in an empty lake: "
+            "KAPPA_LAKE=<new folder> kappa start <topology> --execute",
+            format=number,
+            known=LAKE_FORMAT,
+        )
     if number > LAKE_FORMAT:
         raise NewerFormatError(
             f"The lake {lake} has format {number}, and this version of Kappa opens lakes up to format {LAKE_FORMAT}: a "

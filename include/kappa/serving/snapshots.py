@@ -250,7 +250,7 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] |
         position=ranges_end(row.ranges),
         lake=paths.lake,
         versions={
-            name: (f"{paths.root}/{name}", version)
+            name: (paths.place(name), version)
             for name, version in row.delta_versions.items()
             if name.startswith(("tables/", "outputs/"))
         },

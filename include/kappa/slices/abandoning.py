@@ -10,7 +10,7 @@ from kappa.delta import tables
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.slices.places import effect_paths
+from kappa.slices.places import effect_places
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.sending import is_sent
 
@@ -27,8 +27,8 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
     if is_sent(run, plan):
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
-    for path in effect_paths(run.topology, run.paths):
-        tables.seal(path, plan.seq, plan_hash(plan))
+    for place in effect_places(run.topology):
+        tables.seal(run.paths.place(place), plan.seq, plan_hash(plan))
     run.ledger.append(
         LedgerRow(
             kind="abandon",

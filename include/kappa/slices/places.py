@@ -43,7 +43,7 @@ def make_durable(
     """
     files = {}
     for place, version in versions.items():
-        added = sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
+        added = sync_commits(paths.place(place), range(before.get(place, -1) + 1, version + 1))
         if added:
             files[place] = {name: content_hash(str(file)) for name, file in added.items()}
     return {FILES: files} if files else {}
@@ -56,9 +56,7 @@ def record_files(run: EpochRun) -> None:
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
-    versions = {
-        place: tables.version_after(f"{run.paths.root}/{place}", last) for place, last in state.recorded.items()
-    }
+    versions = {place: tables.version_after(run.paths.place(place), last) for place, last in state.recorded.items()}
     if detail := make_durable(run.paths, state.recorded, versions):
         run.ledger.append(
             LedgerRow(
@@ -73,10 +71,10 @@ def record_files(run: EpochRun) -> None:
         )
 
 
-def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
-    """Delta tables into which the slices of an epoch write their effects."""
-    outputs = [paths.output(append.name) for append in topology.appends]
-    return [paths.dead_letters, *outputs, *(paths.changes(table.name) for table in topology.tables)]
+def effect_places(topology: Topology) -> list[str]:
+    """Places of the Delta tables into which the slices of an epoch write their effects."""
+    outputs = [f"outputs/{append.name}" for append in topology.appends]
+    return ["dead_letters", *outputs, *(f"changes/{table.name}" for table in topology.tables)]
 
 
 def create_tables(topology: Topology, paths: EpochPaths) -> None:

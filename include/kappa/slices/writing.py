@@ -99,7 +99,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
     own = run.scratch.versions
     versions = {
-        name: own.get(name) or tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
+        name: own.get(name) or tables.version_after(run.paths.place(name), committed.delta_versions.get(name, -1))
         for name in [*names, DEAD_LETTERS]
     }
     files = make_durable(run.paths, state.recorded, versions)
@@ -152,7 +152,7 @@ def late_count(run: EpochRun, plan: LedgerRow, versions: Mapping[str, int]) -> i
     place, record = f"outputs/{LATE_RECORDS}", ["_topic", "_partition", "_offset"]
     rows = run.scratch.written.get(place)
     if rows is None:
-        path = f"{run.paths.root}/{place}"
+        path = run.paths.place(place)
         rows = queries.query(path, versions[place], select=", ".join(record), where=f"_seq = {plan.seq}")
     return int(rows.group_by(record).aggregate([]).num_rows)
 
@@ -255,7 +255,7 @@ def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.T
     seq, digest = plan.seq, plan_hash(plan)
 
     def write(place: str) -> int | None:
-        version = tables.append(f"{run.paths.root}/{place}", rows_by_place[place], seq, digest)
+        version = tables.append(run.paths.place(place), rows_by_place[place], seq, digest)
         crash_point(f"effects.{place.partition('/')[0]}", seq)
         return version
 
@@ -290,5 +290,5 @@ def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) ->
     seq = plan.seq
     place = place_of(run.topology, name)
     rows = frame.withColumn("_seq", F.lit(seq).cast("bigint"))
-    tables.append_frame(f"{run.paths.root}/{place}", rows, seq, plan_hash(plan))
+    tables.append_frame(run.paths.place(place), rows, seq, plan_hash(plan))
     crash_point(f"effects.{place.partition('/')[0]}", seq)

@@ -131,6 +131,11 @@ class LocalStore:
         """See :class:`~kappa.store.store.Store`."""
         shutil.rmtree(path, ignore_errors=True)
 
+    def delete_empty(self, folder: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        with contextlib.suppress(OSError):  # it has something in it, or is gone
+            Path(folder).rmdir()
+
     def discard(self, path: str, before: datetime) -> bool:
         """See :class:`~kappa.store.store.Store`.
 

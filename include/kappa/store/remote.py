@@ -175,6 +175,9 @@ class ObjectStore:
         self._delete(path, [one for one in entries if one not in newest.values()])
         self._delete(path, list(newest.values()))
 
+    def delete_empty(self, folder: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+
     def discard(self, path: str, before: datetime) -> bool:
         """See :class:`~kappa.store.store.Store`."""
         present = self.head(path)

@@ -115,5 +115,8 @@ class Store(Protocol):
     def delete_folder(self, path: str) -> None:
         """Remove a folder with all that is in it. A crash leaves some of it; call it again."""
 
+    def delete_empty(self, folder: str) -> None:
+        """Remove a folder that has nothing in it, where the store has such."""
+
     def discard(self, path: str, before: datetime) -> bool:
         """Remove a file, or on a disk a folder, that was written before a time; whether it is gone."""

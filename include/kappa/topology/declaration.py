@@ -137,7 +137,14 @@ class Topology:
         if not self.sources:
             raise TopologyError(f"Topology {self.name!r} reads no source.")
         _check_unique(self.name, "source", [source.topic for source in self.sources])
-        _check_unique(self.name, "table or output", [*(t.name for t in self.tables), *(a.name for a in self.appends)])
+        members = [member.name for member in (*self.tables, *self.appends)]
+        _check_unique(self.name, "table or output", members)
+        if epochs := [name for name in members if _EPOCH.fullmatch(name)]:
+            raise TopologyError(
+                f"Topology {self.name!r} has a table or output {epochs[0]!r}, which reads as the number of an epoch: "
+                "its folder would be that of the epoch. Give it another name.",
+                name=epochs[0],
+            )
         _check_unique(self.name, "topic", [topic.name for topic in self.topics])
         if not self.tables and not self.appends:
             raise TopologyError(

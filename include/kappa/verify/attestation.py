@@ -102,7 +102,7 @@ def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
     """
     rows = [row for row in (state.committed, state.open_effects) if row is not None]
     for place, version in {place: v for row in rows for place, v in row.delta_versions.items()}.items():
-        path = f"{epoch.root}/{place}"
+        path = epoch.place(place)
         newest, seq = tables.merged(path) if tables.exists(path) else (-1, None)
         if newest < version:
             disagreement = (

@@ -9,7 +9,7 @@ from typing import Any
 from kappa.delta import table_files
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
-from kappa.names import EpochPaths
+from kappa.names import SERVED, EpochPaths
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
@@ -110,9 +110,11 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
 
 
 def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    """Bytes of an epoch in the lake: of its folder, or where there is none of its tables' files at these versions."""
+    """Bytes of an epoch in the lake: of its folders, or where there are none of its tables' files at these versions."""
     second = paths.recomputed("any").lake.rpartition("/")[0]  # goes when the epoch has been replayed
-    sizes = [file.size for file in store_of(paths.root).files(paths.root) if not file.path.startswith(f"{second}/")]
+    folders = [paths.root, *(paths.place(place) for place in delta_versions if place.startswith(SERVED))]
+    files = [file for folder in folders for file in store_of(folder).files(folder)]
+    sizes = [file.size for file in files if not file.path.startswith(f"{second}/")]
     return sum(sizes) if sizes else _size_of(paths, delta_versions)
 
 
@@ -142,7 +144,7 @@ def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) ->
 
 
 def _size_of(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    return sum(table_files.size_bytes(f"{paths.root}/{place}", version) for place, version in delta_versions.items())
+    return sum(table_files.size_bytes(paths.place(place), version) for place, version in delta_versions.items())
 
 
 def _from_ledger(paths: EpochPaths) -> Measured | None:

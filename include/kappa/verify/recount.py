@@ -123,7 +123,7 @@ class _Count:
             version: the version that the ledger names.
             seq: the last slice of the ledger.
         """
-        paths, path = self.paths, f"{self.paths.root}/{place}"
+        paths, path = self.paths, self.paths.place(place)
         if not tables.exists(path):
             self.problems.append(f"{place} is gone. Compute it again: kappa replay {paths.topology}")
             return
@@ -166,7 +166,7 @@ class _Count:
         for place, names in self.files.items():
             hashes = recorded.get(place, {})
             bound = [name for name in names if name in hashes]
-            changed = [name for name in bound if content_hash(f"{self.paths.root}/{place}/{name}") != hashes[name]]
+            changed = [name for name in bound if content_hash(f"{self.paths.place(place)}/{name}") != hashes[name]]
             self.problems += [
                 f"{place}: data file {name} was changed after it was written: it does not hold what the ledger says. "
                 f"Put the newest copy of the lake back, or compute it again: kappa replay {self.paths.topology}"

@@ -114,9 +114,12 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
     def local(item: Leftover) -> None:
         store = store_of(item.name)
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
-            if item.kind == "epoch folder":
+            folder, _, name = item.name.rpartition("/")
+            if item.kind == "epoch folder" and not name.startswith("_"):
                 seal(f"{item.name}/ledger")
             store.delete_folder(item.name)
+            if name.startswith("_"):  # one of its tables, in the folder of a published table
+                store.delete_empty(folder)
             removed.append(item)
         elif item.kind == "code":
             # What a writer left half way is named after code too, with more after it: and no record names that.
@@ -237,6 +240,11 @@ def _epoch_folders(lake: str) -> Iterator[tuple[str, str, int]]:
             match = EPOCH_NAME.fullmatch(name)
             if match and name == epoch_word(int(match[1])):
                 yield f"{lake}/{topology}/{name}", topology, int(match[1])
+                continue
+            for folder in store.folders(f"{lake}/{topology}/{name}"):
+                match = EPOCH_NAME.fullmatch(folder.removeprefix("_"))
+                if match and folder == f"_{epoch_word(int(match[1]))}":
+                    yield f"{lake}/{topology}/{name}/{folder}", topology, int(match[1])
 
 
 def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:

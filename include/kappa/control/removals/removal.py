@@ -12,7 +12,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.plans.premise import Premise
-from kappa.control.removals import orphans
+from kappa.control.removals import orphans, served_tables
 from kappa.control.removals.leftovers import Inventory, Leftover, Present
 from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
@@ -106,7 +106,8 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
     effects, now = epochs.effects(epochs.now(topology), decide)
-    effects += (driver_end(config, topology, epoch), *_removal(config, epochs, now.record, epoch))
+    ends = served_tables.ends(EpochPaths(lake=config.lake, topology=topology, epoch=epoch), now.record)
+    effects += (driver_end(config, topology, epoch), *ends, *_removal(config, epochs, now.record, epoch))
     return Act(effects=effects, outcome=lambda: None)
 
 
@@ -199,6 +200,7 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         crash_point("removal.broker")
 
     def folder() -> None:
+        served_tables.remove(paths)
         store_of(paths.root).delete_folder(paths.root)
         LocalStore().delete_folder(query_checkpoints(config.home, paths))
         crash_point("removal.folder")
@@ -233,7 +235,8 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
             make=unless_needed(from_broker),
         ),
         Effect(
-            what=f"remove the folder {paths.root}, and scratch of its streams on this host",
+            what=f"remove the folder {paths.root}, the folders {paths.folder} of its tables, and scratch of streams "
+            "on this host",
             values=named,
             make=unless_needed(folder),
         ),

@@ -19,6 +19,7 @@ from kappa.driver.handovers.joint_handover import Group
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
 from kappa.driver.processes import process
+from kappa.driver.publications import Publications
 from kappa.driver.voice import Voice
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
@@ -63,12 +64,14 @@ class Handover:
         engines: LazyEngines,
         voice: Voice,
         merges: Merges,
+        publications: Publications,
         read_on: Callable[[BegunState, Offsets], None],
     ) -> None:
         self._epoch = epoch
         self._engines = engines
         self._voice = voice
         self._merges = merges
+        self._publications = publications
         self._read_on = read_on
         self._expiry = Expiry(
             config=epoch.config,
@@ -125,6 +128,7 @@ class Handover:
         opened = self._group.ledgers
         for ledger in ledgers_of(self._epoch.config.lake, record, self._epoch.paths.epoch, opened).values():
             ledger.state()
+        self._publications.prepare()
 
     def _move(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer, or those of all that go live together, once all are in place."""

@@ -202,7 +202,7 @@ def _rows(
     """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
     if place in run.scratch.written:
         return iter([run.scratch.written[place]])
-    path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
+    path, version = run.paths.place(place), effects.delta_versions[place]
     return queries.rows_in_order(path, version, plan.seq, order)
 
 

@@ -1,0 +1,133 @@
+"""Publications: what the live epoch has committed is shown at the paths of its published tables.
+
+A publication follows from the pointer, the ledger and the published table alone. A cutover that nobody published, or a
+driver that died, is made good by the driver of whichever epoch is live.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kappa.delta import tables
+from kappa.delta.published import Origin
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.merges import Merges
+from kappa.driver.voice import Voice
+from kappa.errors import StaleWriterError, first_line
+from kappa.names import SERVED
+from kappa.offsets.vector import Offsets
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
+from kappa.serving.hidden_columns import hidden_of
+
+_OWN_COLUMNS = frozenset(column.name for column in (tables.SEQ, *tables.LINEAGE))
+
+
+class Publications:
+    """Publishes an epoch's tables and append outputs while it is live. May be used by several threads.
+
+    Args:
+        merges: brings changes into the tables where a published table would go back.
+    """
+
+    def __init__(self, epoch: DrivenEpoch, voice: Voice, merges: Merges) -> None:
+        self._epoch = epoch
+        self._voice = voice
+        self._merges = merges
+        self._times: dict[str, float] = {}
+
+    def look(self, record: TopologyRecord, *, is_asked: bool = False, may_merge: bool = False) -> None:
+        """Publish what is due: at most one commit per table and ``publish_seconds``.
+
+        Args:
+            record: the topology's record.
+            is_asked: whether it is due in any case.
+            may_merge: whether no slice is in work.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        epoch, now = self._epoch, time.monotonic()
+        if record.live != epoch.paths.epoch:
+            return
+        state, pause = epoch.ledger.state(look=False), epoch.config.publish_seconds
+        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+            if not is_asked and now - self._times.get(place, -pause) < pause:
+                continue
+            try:
+                has_published = self._publish(place, state, may_merge=may_merge)
+            except StaleWriterError:
+                raise
+            except Exception as error:  # readers by path wait; the stream goes on, and the next look tries again
+                self._voice.log.error(
+                    "not published", place=place, error=f"{type(error).__name__}: {first_line(error)}"
+                )
+                has_published = True
+            if has_published:
+                self._times[place] = time.monotonic()
+
+    def prepare(self) -> None:
+        """Read the files of this epoch, which is about to go live, and what its published tables show now."""
+        state = self._epoch.ledger.state(look=False)
+        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+            try:
+                published = self._epoch.published(place)
+                published.look()
+                published.prepare(self._origin(place, state))
+            except Exception as error:  # the move does not wait for it
+                self._voice.log.warning("publication not prepared", place=place, error=first_line(error))
+
+    def _publish(self, place: str, state: LedgerState, *, may_merge: bool) -> bool:
+        """Publish a table, if it shows anything else; whether it was tried."""
+        epoch, published = self._epoch, self._epoch.published(place)
+        shown = published.shown()
+        if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
+            return False
+        epoch.ledger.check_claim(epoch.writer)
+        if shown is not None and shown.epoch != epoch.paths.epoch and self._is_behind(place, state, shown.offsets):
+            if not may_merge:
+                return False
+            self._merges.merge(is_asked=True)
+            state = epoch.ledger.state()
+        started = time.monotonic()
+        published.publish(self._origin(place, state))
+        shown = published.shown()
+        if shown is not None:
+            self._voice.log.info(
+                "published",
+                place=place,
+                version=shown.version,
+                seq=shown.seq,
+                seconds=round(time.monotonic() - started, 3),
+            )
+        return True
+
+    def _is_behind(self, place: str, state: LedgerState, offsets: Mapping[str, Any] | None) -> bool:
+        """Whether a table lacks changes that readers of the path have seen, of the epoch that was live before."""
+        kind, _, name = place.partition("/")
+        if kind != "tables" or state.committed is None or offsets is None:
+            return False
+        contents = contents_of(self._epoch.paths, state.committed, name)
+        merged = state.commit(contents.merged)
+        return not contents.is_merged and (merged is None or not merged.standing.dominates(Offsets.from_json(offsets)))
+
+    def _origin(self, place: str, state: LedgerState) -> Origin:
+        kind, _, name = place.partition("/")
+        hidden = frozenset(hidden_of(state.shapes).get(name, ())) if kind == "tables" else _OWN_COLUMNS
+        paths = self._epoch.paths
+
+        def offsets(seq: int) -> Mapping[str, Any] | None:
+            commit = state.commit(seq)
+            return None if commit is None else commit.standing.as_dict()
+
+        return Origin(
+            path=paths.place(place),
+            folder=paths.folder,
+            epoch=paths.epoch,
+            version=state.recorded[place],
+            hidden=hidden,
+            offsets=offsets,
+        )
