@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,17 +17,19 @@ from kappa.offsets.vector import ranges_end
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import read_table
 from kappa.replay.findings import Finding
 from kappa.replay.proof.verdict import CheckResult, DiffReport, Verdict
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
 from kappa.slices.seeding import SeedSource
-from kappa.topology import Topology
+from kappa.topology import Table, Topology
 from kappa.verify.diff import verify
 from kappa.verify.inspection import inspected
 from kappa.verify.second_run import beside, compute, discard, opened
+from kappa.verify.values import row_hashes
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: What a slice counts of its records, by the fields of its ledger row.
 _COUNTS = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside", "rows_late")
@@ -115,6 +117,12 @@ def trial(
                 since=ranges_end(base.ranges),
                 outputs_after=base.seq,
             )
+            checks: tuple[CheckResult, ...] = ()
+            if report.verdict == Verdict.SAME:  # else the rows say it
+                written = _Side(paths=paths, base=base.seq, rows=rows)
+                computed = _Side(paths=second.paths, base=0, rows=commits)
+                seen = [table for table in after.tables if state.forgotten(table.name) <= base.seq]
+                checks = (*_counts(rows, commits), *_changes(session, seen, written, computed))
     finally:
         discard(paths, name)
     note = (
@@ -128,7 +136,7 @@ def trial(
         candidate_seq=rows[-1].seq,
         notes=(note, *report.notes),
         findings=findings,
-        checks=_counts(rows, commits),
+        checks=checks,
     )
     return Trial(report=report, findings=findings, slices=len(rows), due=due)
 
@@ -181,6 +189,39 @@ def _counts(rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> tuple[Ch
         if getattr(was, name) != getattr(now, name)
     ]
     return (CheckResult(name="records of each slice", ok=False, detail="; ".join(changes)),) if changes else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """Slices of an epoch, and the commit before them."""
+
+    paths: EpochPaths
+    base: int
+    rows: Sequence[LedgerRow]
+
+    def changes(self, session: SparkSession, table: Table) -> DataFrame:
+        """Hashes of the changes of a table, with the number of the slice among these."""
+        from pyspark.sql import functions as F
+
+        last = self.rows[-1]
+        frame = read_table(session, self.paths.changes(table.name), last.delta_versions[f"changes/{table.name}"])
+        frame = frame.where(f"_seq > {self.base} AND _seq <= {last.seq}")
+        numbers = F.create_map(*(F.lit(part) for n, row in enumerate(self.rows) for part in (row.seq, n)))
+        hashes = row_hashes(frame, [*(column.name for column in table.columns), "_deleted"])
+        return frame.select(numbers[F.col("_seq")].alias("slice"), *hashes)
+
+
+def _changes(session: SparkSession, tables: Sequence[Table], written: _Side, computed: _Side) -> Iterator[CheckResult]:
+    """A check for each table that a slice changed otherwise, whatever later slices made of it.
+
+    Topics of a table and its changelog get every change.
+    """
+    for table in tables:
+        was, now = written.changes(session, table), computed.changes(session, table)
+        gone, new = was.exceptAll(now).count(), now.exceptAll(was).count()
+        if gone + new:
+            detail = f"{gone:,} are not made, {new:,} others are"
+            yield CheckResult(name=f"changes of {table.name}", ok=False, detail=detail)
 
 
 def _text(error: Exception) -> str:
