@@ -170,7 +170,7 @@ def _all(history_stands: bool, slices: int, reason: str, *, execute: bool, wait:
         show(act, otherwise="no live epoch goes over", json=json, topologies=_plain(items))
     elif json:
         say_json({"executed": True, "topologies": _plain(items)})
-    if any(item.standing == Standing.REFUSED for item in items):
+    if any(item.is_open for item in items):
         raise typer.Exit(1)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.control import upgrade as upgrading
 from kappa.control.upgrade import Upgrade
-from kappa.errors import KappaError, UnknownTopologyError
+from kappa.errors import DriverNotRunningError, KappaError, UnknownTopologyError
 from kappa.faults import crash_point
 from kappa.record import code as code_store
 from kappa.record.epochs import epochs_of
@@ -55,6 +55,11 @@ class ReleaseUpgrade:
     proposal: Upgrade | None = None
     reasons: tuple[str, ...] = ()
     command: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has to look: it was refused, or its driver was waited for in vain."""
+        return self.standing == Standing.REFUSED or (self.standing == Standing.ASKED and bool(self.reasons))
 
     @property
     def evidence(self) -> str:
@@ -170,6 +175,8 @@ def go_over(
         is_wanted = epochs_of(config.lake).record(item.topology).epoch(item.epoch).is_wanted
         if wait and is_wanted:
             upgrading.await_switch(config, proposal)
+    except DriverNotRunningError as error:  # it stays asked for
+        return replace(item, standing=Standing.ASKED, reasons=(str(error),), command=f"kappa status {item.topology}")
     except KappaError as error:
         return replace(item, standing=Standing.REFUSED, reasons=(str(error),), command=f"kappa history {item.topology}")
     crash_point("upgrade.next")

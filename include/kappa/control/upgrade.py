@@ -198,9 +198,10 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
     """
     topology = proposal.topology
     if not (history_stands or proposal.is_proven) or not reason.strip():
+        word = "" if proposal.is_proven else " --history-stands"
         raise UsageError(
             "An upgrade leaves every row as the old code made it. State that this is right, and why: "
-            f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
+            f"kappa upgrade {topology}{word} --reason '...' --execute. Otherwise: kappa replay {topology}"
         )
     if proposal.refusals:
         raise RefusedError(
