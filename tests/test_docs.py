@@ -36,6 +36,7 @@ PAGES = (
     ROOT / "docs" / "formats.md",
     ROOT / "docs" / "readers.md",
     ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "upgrade-kappa.md",
     ROOT / "docs" / "findings.md",
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",

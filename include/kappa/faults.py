@@ -76,6 +76,8 @@ POINTS: Mapping[str, str] = {
     "backfill.replaced": "rows of an interval are replaced in one of the outputs",
     "backfill.undone": "rows of an interval are put back in one of the outputs",
     "backfill": "the replacement is committed, the record of epochs does not know it",
+    "upgrade.asked": "the command has asked for an upgrade to another release, and has not waited for the driver",
+    "upgrade.next": "the upgrade of one topology is done, that of the next one is not asked for",
     "upgrade.ready": "new code is unpacked and the last commit has a name; the old code runs",
     "upgrade": "the upgrade is in the ledger, the record of epochs does not know it",
     "upgraded": "the upgrade is on record, the new code's driver is not started",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.page_lake import CANDIDATE, TopologyStory, steady
 from typer.testing import CliRunner
 
+import kappa
 from kappa import clock, control
 from kappa.acts import Act
 from kappa.archive import writer
@@ -44,6 +46,7 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     import click
 
+INCLUDE = Path(kappa.__file__).parents[1]
 NAME = f"law{os.getpid()}.walks"
 TOPIC = f"{NAME}.read"
 TOPOLOGY = f"""
@@ -52,6 +55,8 @@ from kappa import Append, Source, Topology
 topology = Topology(name="{NAME}", version="1", sources=[Source(topic="{TOPIC}", schema="id STRING")],
     outputs=[Append(name="rows", schema="id STRING")], step=lambda slice: {{"rows": slice["{TOPIC}"]}})
 """
+#: What an epoch of it has on record of its output.
+SHAPES = {"outputs/rows": {"key": [], "columns": {"id": "STRING"}, "required": []}}
 #: A sentence that says on what it depends whether anything is changed.
 CONDITION = re.compile(r"\b(if|unless|that no other)\b")
 
@@ -126,7 +131,8 @@ class World:
 
     def story(self, *, stages: tuple[str, ...] = CANDIDATE, **plan: Any) -> TopologyStory:
         """A live epoch of three slices, and a candidate that was verified."""
-        story, now = TopologyStory(config=self.config, name=NAME, partitions=1, topic=TOPIC), clock.now()
+        story = TopologyStory(config=self.config, name=NAME, partitions=1, topic=TOPIC, shapes=SHAPES)
+        now = clock.now()
         story.begin(1, now, topic_ids={TOPIC: "id-1"}, **plan)
         story.move(1, None, 0, now)
         story.ledger(1, steady(now, 3))
@@ -275,6 +281,16 @@ def upgrade(world: World) -> None:
     world.walk("upgrade", NAME, "--slices", "0", "--history-stands", "--reason", "faster", "--detach")
 
 
+def upgrade_of_all(world: World) -> None:
+    world.deploy()
+    other = world.folder / "release"
+    shutil.copytree(INCLUDE / "kappa", other / "kappa", ignore=shutil.ignore_patterns("__pycache__"))
+    (other / "kappa" / "clock.py").write_text("# another release\n")
+    stored = code.store(world.config.lake, world.config.topologies, NAME, platform=other)
+    world.story(stages=(), code=stored)
+    world.walk("upgrade", "--all", "--slices", "0", "--history-stands", "--reason", "faster", "--detach")
+
+
 def restore(world: World) -> None:
     story = world.story()
     path = story.paths(1).table("rewards")
@@ -397,6 +413,7 @@ ALONE: Mapping[str, Callable[[World], None]] = {
     "savepoint create, savepoint drop": savepoint,
     "set-aside": set_aside,
     "upgrade": upgrade,
+    "upgrade --all": upgrade_of_all,
     "restore": restore,
     "backfill": backfilled,
     "init": init,
@@ -440,6 +457,6 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[str]:
 
 
 def test_each_command_that_changes_something_is_walked() -> None:
-    walked = {name for names in (*ALONE, *WITH_A_BROKER) for name in names.split(", ")}
+    walked = {name.removesuffix(" --all") for names in (*ALONE, *WITH_A_BROKER) for name in names.split(", ")}
     walked.add("rebuild")  # it needs what an epoch has sent: tests/product/test_lost_lake.py
     assert walked == set(commands(typer.main.get_command(app)))  # type: ignore[arg-type]

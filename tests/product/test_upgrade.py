@@ -23,10 +23,12 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.topology.registry import load, load_apart
-from kappa.verify.trial import evidence, trial_range
+from kappa.verify.trial import Trial, trial, trial_range
 
 if TYPE_CHECKING:
     from support.epochs import Lab
+
+    from kappa.topology import Topology
 
 ROWS: list[tuple[str, int] | bytes] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 
@@ -95,9 +97,9 @@ def test_a_new_owner_is_named_once_its_code_runs_and_nothing_objects(stream: Lab
     assert control.plan(stream.config, request).findings == before
     assert json.loads(stream.output_of("topologies", "--json"))["topologies"][0]["owner"] == "team-b"
     assert control.status(stream.config, stream.name).owner == "", "the running code names none"
-    topologies = [load_apart(folder, stream.name) for folder in (code, stream.config.topologies)]
-    report, objections = evidence(stream.config, stream.session, stream.paths(epoch), *topologies, 2)
-    assert report is not None and (report.verdict, objections) == ("same", ())
+    after = load_apart(stream.config.topologies, stream.name)
+    evidence = trial(stream.config, stream.session, stream.paths(epoch), code.parent.name, after, 2)
+    assert evidence.is_equal and evidence.findings == ()
     proposal = upgrade.propose(stream.config, stream.name, slices=0)
     assert not proposal.refusals
     upgrade.upgrade(stream.config, proposal, history_stands=True, actor="ada", reason="another team")
@@ -266,39 +268,86 @@ def test_corrected_code_frees_a_stuck_epoch_without_loss_or_repetition(stream: L
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_evidence_compares_both_codes_on_the_last_slices_and_leaves_nothing(stream: Lab) -> None:
+def test_evidence_compares_new_code_with_what_was_written_and_leaves_nothing(stream: Lab) -> None:
     epoch = live(stream)
     later(stream, "a", 10)
-    paths = stream.paths(epoch)
-    before = load_apart(
-        extract(stream.config.lake, stream.record().epoch(epoch).code, stream.config.home) / "topologies", stream.name
-    )
+    paths, running = stream.paths(epoch), stream.record().epoch(epoch).code
+    before = load_apart(extract(stream.config.lake, running, stream.config.home) / "topologies", stream.name)
     files = {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)}
     sent = sorted(stream.sent_values())
     stream.deploy(2)
-    report, findings = evidence(
-        stream.config, stream.session, paths, before, load(stream.config.topologies, stream.name), 1
-    )
-    assert report is not None and findings == ()
-    assert report.verdict == "differs"
-    (balances,), (moves,) = report.tables, report.outputs
+
+    def tried(after: Topology, slices: int, code: str = running) -> Trial:
+        return trial(stream.config, stream.session, paths, code, after, slices)
+
+    other = tried(load(stream.config.topologies, stream.name), 1)
+    assert other.report is not None and (other.findings, other.is_equal) == ((), False)
+    assert other.report.verdict == "differs"
+    (balances,), (moves,) = other.report.tables, other.report.outputs
     assert (balances.rows_live, balances.keys_changed, balances.changed_columns) == (4, 1, {"total": 1})
     assert (moves.rows_live, moves.rows_candidate, moves.rows_added, moves.rows_removed) == (1, 1, 1, 1)
-    assert "Slices" in report.notes[0]
-    same, _ = evidence(stream.config, stream.session, paths, before, before, 2)
-    assert same is not None and same.verdict == "same"
+    assert "Slices" in other.report.notes[0]
+    steps: list[tuple[int, int]] = []
+    same = trial(stream.config, stream.session, paths, running, before, 2, progress=lambda *step: steps.append(step))
+    assert (same.is_equal, same.slices, same.due, steps) == (True, 2, 2, [(1, 2), (2, 2)])
     assert {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)} == files
     assert sorted(stream.sent_values()) == sent
-    poisoned = replace(before, step=lambda _: 1 / 0)
-    nothing, (why,) = (
-        evidence(stream.config, stream.session, paths, before, poisoned, 1)[0],
-        [
-            f
-            for f in evidence(stream.config, stream.session, paths, before, poisoned, 1)[1]
-            if f.code != "step-not-inspected"
-        ],
-    )
-    assert nothing is None
+    poisoned = tried(replace(before, step=lambda _: 1 / 0), 1)
+    (why,) = [finding for finding in poisoned.findings if finding.code != "step-not-inspected"]
+    assert (poisoned.report, poisoned.is_equal) == (None, False)
     assert why.code == "upgrade-fails" and "ZeroDivisionError" in why.message
+    nothing = tried(before, 2, code="of another release")
+    assert (nothing.report, nothing.is_equal, nothing.due) == (None, False, 0)
+    assert [finding.code for finding in nothing.findings] == ["upgrade-without-evidence"]
     state = stream.ledger(epoch).state()
-    assert [len(trial_range(state, n)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]
+    assert [len(trial_range(state, n, running)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]
+
+
+def test_a_slice_that_counts_its_records_otherwise_is_not_equal(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    epoch = stream.start_live()
+    stream.produce([b'{"id": "c"}', ("b", 2)], start_ms=1_700_000_060_000)
+    stream.settle(epoch)
+    paths, running = stream.paths(epoch), stream.record().epoch(epoch).code
+    file = stream.config.topologies / "balances.py"
+    assert trial(stream.config, stream.session, paths, running, load_apart(file.parent, stream.name), 9).is_equal
+    text = file.read_text().replace("amount BIGINT NOT NULL", "amount BIGINT")
+    file.write_text(text.replace('"].selectExpr', '"].where("amount IS NOT NULL").selectExpr'))
+    evidence = trial(stream.config, stream.session, paths, running, load_apart(file.parent, stream.name), 1)
+    assert evidence.report is not None and not evidence.is_equal
+    assert all(one.is_same for one in (*evidence.report.tables, *evidence.report.outputs))
+    (check,) = evidence.report.checks
+    assert "parsed 1 -> 2" in check.detail and "dead 1 -> 0" in check.detail
+
+
+LASTS = """
+from kappa.topology import Source, Table, Topology
+
+def step(slice):
+    return {{"lasts": slice["{topic}"].selectExpr("id", "IF(amount = 1, {first}, amount) AS amount")}}
+
+topology = Topology(
+    name="{name}",
+    version="1",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    tables=[Table(name="lasts", key="id", schema="id STRING NOT NULL, amount BIGINT")],
+    step=step,
+)
+"""
+
+
+def test_a_change_that_a_later_slice_hides_is_not_equal(stream: Lab) -> None:
+    file = stream.config.topologies / "balances.py"
+    names = {"topic": stream.topic, "name": stream.name}
+    file.write_text(LASTS.format(first=1, **names))
+    stream.produce([("b", 4)])
+    epoch = stream.start_live()
+    later(stream, "a", 1)
+    later(stream, "a", 5)
+    paths, running = stream.paths(epoch), stream.record().epoch(epoch).code
+    assert trial(stream.config, stream.session, paths, running, load_apart(file.parent, stream.name), 2).is_equal
+    file.write_text(LASTS.format(first=7, **names))
+    evidence = trial(stream.config, stream.session, paths, running, load_apart(file.parent, stream.name), 2)
+    assert evidence.report is not None and evidence.report.tables[0].is_same and not evidence.is_equal
+    (check,) = evidence.report.checks
+    assert (check.name, check.detail) == ("changes of lasts", "1 are not made, 1 others are")

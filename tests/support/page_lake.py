@@ -39,6 +39,7 @@ class TopologyStory:
         config: where the lake is.
         name: the topology.
         partitions: of its one topic.
+        shapes: keys and columns of its tables and outputs, for what reads them from a ledger.
     """
 
     config: Config
@@ -46,6 +47,7 @@ class TopologyStory:
     partitions: int = 4
     topic: str = "pos"
     masked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    shapes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.epochs = Epochs(self.config.lake)
@@ -132,10 +134,13 @@ class TopologyStory:
         ledger.create()
         begin = slices[0][0] - timedelta(seconds=5) if slices else clock.now()
         start = slices[0][1] if slices else 0
-        masked = {"masked": {place: list(columns) for place, columns in self.masked.items()}}
+        seed = {
+            "masked": {place: list(columns) for place, columns in self.masked.items()},
+            **({"shapes": self.shapes} if self.shapes else {}),
+        }
         rows = [
             LedgerRow(kind="claim", seq=-1, writer="d", at=begin, code="c"),
-            LedgerRow(kind="commit", seq=0, writer="d", at=begin, ranges=self._ranges(start, start), detail=masked),
+            LedgerRow(kind="commit", seq=0, writer="d", at=begin, ranges=self._ranges(start, start), detail=seed),
         ]
         if any(sends == "live" for *_, sends in slices):
             rows.append(LedgerRow(kind="resume", seq=0, writer="d", at=begin))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
@@ -34,6 +35,11 @@ from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.topology import Topology, registry
+from kappa.topology.shapes import Shape, shapes_of
+
+if TYPE_CHECKING:
+    from kappa.spark.session import LazySession
+    from kappa.verify.trial import Progress, Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +53,11 @@ class Upgrade:
         from_version: the author's word for the running code.
         to_version: the author's word for the deployed code.
         findings: objections to it.
-        evidence: the last slices computed with both codes; None if that was not done.
+        evidence: the last slices computed again, compared with what is there; None if that was not done.
+        slices: how many slices that are.
+        due: how many there would be if all files of the epoch were still there.
+        is_release: whether the author's files are the same, and only the platform differs.
+        is_equal: whether all slices that were due gave what is there.
     """
 
     topology: str
@@ -58,6 +68,15 @@ class Upgrade:
     to_version: str
     findings: tuple[Finding, ...] = ()
     evidence: DiffReport | None = None
+    slices: int = 0
+    due: int = 0
+    is_release: bool = False
+    is_equal: bool = False
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether nobody has to vouch for the rows: the step is the same, and both platforms gave equal rows."""
+        return self.is_release and self.is_equal
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -77,11 +96,20 @@ class Upgrade:
         return lines + [f"  {line}" for line in self.evidence.render()]
 
 
-def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES) -> Upgrade:
+def propose(
+    config: Config,
+    topology: str,
+    *,
+    slices: int = upgrade_rules.SLICES,
+    spark: LazySession | None = None,
+    progress: Progress = lambda *_: None,
+) -> Upgrade:
     """What an upgrade to the deployed code would do. Changes nothing; with slices to compute it starts Spark.
 
     Args:
-        slices: how many of the last slices are computed with both codes; 0 for none.
+        slices: how many of the last slices are computed again; 0 for none.
+        spark: the session that computes them; None for one of its own.
+        progress: called after each slice with the number of those that are computed, and that of all.
 
     Raises:
         UnknownTopologyError: the topology is not deployed, or has no live epoch.
@@ -95,7 +123,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
             name=topology,
         )
     epoch = record.epoch(record.live)
-    _check_readable(config, topology, record.live)
+    written = _written_shapes(config, topology, record.live)
     deployed = code_store.code_hash(config.topologies, topology)
     findings = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
     before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
@@ -103,12 +131,18 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
     try:
         after = registry.load_apart(config.topologies, topology)
         findings += upgrade_rules.needs_replay(before, after)
+        if not refusals(findings):
+            findings += upgrade_rules.operators_revised(written, shapes_of(after))
     except CodeError as error:
         findings += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
-    report: DiffReport | None = None
+    trial: Trial | None = None
     if not refusals(findings) and after is not None:
-        report, more = _evidence(config, record, before, after, slices)
-        findings += more
+        if slices < 1:
+            findings += upgrade_rules.without_evidence("none was asked for.")
+        else:
+            trial = _trial(config, record, after, slices, spark, progress)
+            findings += trial.findings
+    files = code_store.changed_files(config.lake, epoch.code, config.topologies, topology)
     return Upgrade(
         topology=topology,
         epoch=epoch.epoch,
@@ -117,14 +151,23 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
         from_version=epoch.version,
         to_version=after.version if after else "",
         findings=tuple(findings),
-        evidence=report,
+        evidence=trial.report if trial else None,
+        slices=trial.slices if trial else 0,
+        due=trial.due if trial else 0,
+        is_release=bool(files) and all(name.startswith("include/") for name in files),
+        is_equal=trial is not None and trial.is_equal,
     )
 
 
-def _check_readable(config: Config, topology: str, epoch: int) -> None:
-    """Raise where the deployed platform, which runs here, could not read what the epoch's driver has written."""
+def _written_shapes(config: Config, topology: str, epoch: int) -> dict[str, Shape]:
+    """The shapes that the epoch's ledger has of its tables and outputs; none before its seed.
+
+    Raises:
+        NewerFormatError: the deployed platform, which runs here, could not read what the epoch's driver has written.
+    """
     try:
-        Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state()
+        state = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state()
+        return state.shapes if state.commits else {}
     except NewerFormatError as error:
         raise NewerFormatError(
             f"The deployed version of Kappa is older than the one that live epoch {epoch} of {topology!r} runs: "
@@ -145,18 +188,20 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
 
     Args:
         proposal: what :func:`propose` gave.
-        history_stands: whether the code's author vouches for the rows that are there.
+        history_stands: whether the code's author vouches for the rows that are there. Equal results of another platform
+            need no such word.
 
     Raises:
-        UsageError: the caller does not vouch for history, or gives no reason.
+        UsageError: the caller does not vouch for history where that is needed, or gives no reason.
         RefusedError: a finding refuses it, or the deployed code changed since.
         MoveRefusedError: the live epoch or its code is another by now, or another change is pending.
     """
     topology = proposal.topology
-    if not history_stands or not reason.strip():
+    if not (history_stands or proposal.is_proven) or not reason.strip():
+        word = "" if proposal.is_proven else " --history-stands"
         raise UsageError(
             "An upgrade leaves every row as the old code made it. State that this is right, and why: "
-            f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
+            f"kappa upgrade {topology}{word} --reason '...' --execute. Otherwise: kappa replay {topology}"
         )
     if proposal.refusals:
         raise RefusedError(
@@ -169,7 +214,7 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
         "code": proposal.to_code,
         "from": proposal.from_code,
         "version": proposal.to_version,
-        "history_stands": True,
+        "history_stands": history_stands,
         **({"report": proposal.evidence.to_json(), "verdict": proposal.evidence.verdict} if proposal.evidence else {}),
         "findings": [finding.as_dict() for finding in proposal.findings],
     }
@@ -240,17 +285,17 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
     )
 
 
-def _evidence(
-    config: Config, record: TopologyRecord, before: Topology, after: Topology, slices: int
-) -> tuple[DiffReport | None, Sequence[Finding]]:
-    if slices < 1:
-        return None, upgrade_rules.without_evidence("none was asked for.")
+def _trial(
+    config: Config, record: TopologyRecord, after: Topology, slices: int, spark: LazySession | None, progress: Progress
+) -> Trial:
     from kappa.spark.session import LazySession
-    from kappa.verify.trial import evidence
+    from kappa.verify.trial import trial
 
-    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live_epoch())
-    with LazySession(config=config, name=f"kappa upgrade {record.topology}") as spark:
-        return evidence(config, spark.session, paths, before, after, slices)
+    live = record.live_epoch()
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=live)
+    with LazySession(config=config, name=f"kappa upgrade {record.topology}") as own:  # it starts when it is used
+        session = (spark or own).session
+        return trial(config, session, paths, record.epoch(live).code, after, slices, progress=progress)
 
 
 def _busy(record: TopologyRecord) -> list[Finding]:

@@ -40,6 +40,19 @@ def code_hash(folder: Path, topology: str) -> str:
     return digest(_content(folder, topology, _INSTALLED))
 
 
+def changed_files(lake: str, code: str, folder: Path, topology: str) -> tuple[str, ...]:
+    """Names of the files in which stored code differs from what is deployed and from the platform that runs here.
+
+    Those of the platform begin with ``include/``, those of the author with ``topologies/``.
+
+    Raises:
+        CodeError: the lake does not hold that code, or holds something else under its name.
+        UnknownTopologyError: no file declares the topology.
+    """
+    deployed, stored = _content(folder, topology, _INSTALLED), _stored(lake, code)
+    return tuple(sorted(name for name in deployed.keys() | stored.keys() if deployed.get(name) != stored.get(name)))
+
+
 def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED) -> str:
     """Store the code that runs a topology; idempotent. Returns its content hash.
 

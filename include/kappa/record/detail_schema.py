@@ -143,7 +143,9 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "code": Field("text", "content hash of the new code"),
         "from": Field("text", "that of the running code"),
         "version": Field("text", "its author's word for the new code"),
-        "history_stands": Field("boolean", "true: its author vouches for the rows that are there"),
+        "history_stands": Field(
+            "boolean", "true: its author vouches for the rows that are there; false: two releases gave equal rows"
+        ),
         "report": _REPORT,
         "verdict": _VERDICT,
         "findings": Field("list", "objections to it"),

@@ -15,6 +15,7 @@ from kappa.topology.ddl import quoted
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Table
 from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
+from kappa.topology.revisions import revised
 from kappa.topology.slice import Slice, with_mark
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Operator(Generic[R]):
         compute: function from a slice and the rows of its inputs to its outcome.
         emits: its emission; None if it only has a table.
         more: field of the result -> a further emission, if there are several.
+        revision: number of its semantics, part of what its tables say they were made by. A release that changes what
+            the operator computes from the same rows, or what it keeps, raises it.
     """
 
     name: str
@@ -61,11 +64,15 @@ class Operator(Generic[R]):
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
     more: Mapping[str, Emission] = field(default_factory=dict)
+    revision: int = 1
 
     def __post_init__(self) -> None:
         # Results of rows that depend on cuts depend on them too.
         own = strictest(one.cuts for one in self.inputs)
-        tables = tuple(replace(table, cuts=strictest([own, table.cuts])) for table in self.tables)
+        tables = tuple(
+            replace(table, cuts=strictest([own, table.cuts]), made_by=revised(table.made_by, self.revision))
+            for table in self.tables
+        )
         object.__setattr__(self, "tables", tables)
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:

@@ -46,6 +46,7 @@ def verify(
     by_state: bool = False,
     since: Offsets | None = None,
     unjudged: Collection[str] = (),
+    outputs_after: int | None = None,
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
@@ -65,6 +66,7 @@ def verify(
         unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and is
             not part of the verdict.
         since: where the later of both begins to read; earlier dead letters are not compared.
+        outputs_after: slice of the live epoch; of its outputs the rows of later slices are compared; None for all.
     """
     paths, row = candidate
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
@@ -80,7 +82,9 @@ def verify(
         results = [column.name for column in (t.columns if by_state else t.results)]
         tables.append(table_diff(t, shown, after[f"tables/{t.name}"], mask, columns=results))
     outputs = [
-        output_diff(a, before[f"outputs/{a.name}"], after[f"outputs/{a.name}"], by_origin=by_origin)
+        output_diff(
+            a, _later(before[f"outputs/{a.name}"], outputs_after), after[f"outputs/{a.name}"], by_origin=by_origin
+        )
         for a in topology.appends
     ]
     for place in removed:
@@ -135,6 +139,11 @@ class Mask:
 
 def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str) -> DataFrame | None:
     return frame_at(session, paths, row, place) if place in row.delta_versions else None
+
+
+def _later(rows: DataFrame | None, seq: int | None) -> DataFrame | None:
+    """Rows of an output that later slices wrote."""
+    return rows if rows is None or seq is None else rows.where(f"_seq > {seq}")
 
 
 def _shown(live: DataFrame, hidden: Sequence[str]) -> DataFrame:

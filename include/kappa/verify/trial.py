@@ -1,99 +1,227 @@
-"""The last slices of a live epoch, computed with new code and, for comparison, with its running code."""
+"""The last slices of a live epoch, computed with new code beside it and compared with what its running code wrote."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import socket
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.errors import KappaError, first_line
+from kappa.errors import DataLossError, KappaError, Transient, first_line
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import read_table
 from kappa.replay.findings import Finding
-from kappa.replay.proof.verdict import DiffReport
+from kappa.replay.proof.verdict import CheckResult, DiffReport, Verdict
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
 from kappa.slices.seeding import SeedSource
-from kappa.topology import Topology
+from kappa.topology import Table, Topology
 from kappa.verify.diff import verify
 from kappa.verify.inspection import inspected
 from kappa.verify.second_run import beside, compute, discard, opened
+from kappa.verify.values import row_hashes
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What a slice counts of its records, by the fields of its ledger row.
+_COUNTS = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside", "rows_late")
+
+#: Called with the number of slices that are computed, and that of all.
+Progress = Callable[[int, int], None]
 
 
-def evidence(
-    config: Config, session: SparkSession, paths: EpochPaths, before: Topology, after: Topology, slices: int
-) -> tuple[DiffReport | None, tuple[Finding, ...]]:
-    """The last slices of an epoch computed with two codes, from one savepoint and over the same ranges, and compared.
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The evidence for new code.
 
-    Sends nothing; its files within the epoch's folder are removed at the end, or, if it is killed, by
+    Attributes:
+        report: the comparison, with the written rows in the place of the live epoch and the computed ones in the
+            candidate's; None where there is none, and then the findings say why.
+        findings: objections, to the code and to the evidence.
+        slices: how many slices are compared.
+        due: how many there would be if all files of the epoch were still there.
+    """
+
+    report: DiffReport | None
+    findings: tuple[Finding, ...] = ()
+    slices: int = 0
+    due: int = 0
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every slice that is due was computed, and gave what is there."""
+        return self.report is not None and self.report.verdict == Verdict.SAME and 0 < self.due <= self.slices
+
+
+def trial(
+    config: Config,
+    session: SparkSession,
+    paths: EpochPaths,
+    running: str,
+    after: Topology,
+    slices: int,
+    *,
+    progress: Progress = lambda *_: None,
+) -> Trial:
+    """The last slices of an epoch computed with new code, on this platform, and compared with the rows in the lake.
+
+    The rows were written by the running code on the platform of its time: a difference is one of the topology or of
+    the platform. Sends nothing; its files within the epoch's folder are removed at the end, or, if it is killed, by
     ``kappa housekeeping``. Of append outputs only the rows of those slices are compared; checks and thresholds, which
     are about the whole state, are left out.
 
     Args:
         paths: the live epoch.
-        before: the code that runs.
+        running: content hash of the code that runs it; slices of earlier code are not compared.
         after: the code that is to run.
         slices: how many slices, at most.
-
-    Returns:
-        The comparison, with the running code in the place of the live epoch and the new one in the candidate's; None
-        where there is none, and then the findings say why.
+        progress: called after each slice.
     """
     findings = inspected(session, after)
     state = Ledger(paths.ledger).state()
-    base, rows = trial_range(state, slices)
+    due = len(_comparable(state, running)[-slices:])
+    base, rows = trial_range(state, slices, running)
     if base is None or not rows:
-        return None, (*findings, *without_evidence(f"epoch {paths.epoch} has no earlier commit whose files are kept."))
+        return Trial(report=None, findings=(*findings, *without_evidence(_why_none(paths, due))), due=due)
     name = f"upgrade-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with Broker(config.bootstrap_servers) as broker:
-
-            def run(code: str, topology: Topology) -> tuple[EpochPaths, LedgerRow]:
-                epoch = beside(config, session, broker, paths, topology, writer=f"{name}-{code}", code=code)
-                source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
-                second = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))
-                commits = [compute(second, row.ranges) for row in rows]
+            epoch = beside(config, session, broker, paths, after, writer=name, code=name)
+            source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
+            try:
+                second = opened(epoch, name, source, ranges_end(base.ranges))
+                commits = []
+                for row in rows:
+                    commits.append(compute(second, row.ranges))
+                    progress(len(commits), len(rows))
                 for table in second.scratch.states.values():
                     table.forget()
-                return second.paths, commits[-1]
-
-            try:
-                old = run("old", before)
-            except Exception as error:  # mostly missing records: then there is nothing to compare with
-                return None, (*findings, *without_evidence(f"the running code could not do it again: {_text(error)}"))
-            try:
-                new = run("new", after)
+            except (DataLossError, Transient) as error:  # of the log, not of the code
+                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
             except Exception as error:  # the new step would raise the same in the live stream
-                return None, (*findings, *fails_on_real_records(_text(error)))
-            report = verify(session, replace(after, checks=()), old, new, by_state=True)
+                return Trial(report=None, findings=(*findings, *fails_on_real_records(_text(error))), due=due)
+            report = verify(
+                session,
+                replace(after, checks=()),
+                (paths, rows[-1]),
+                (second.paths, commits[-1]),
+                by_state=True,
+                since=ranges_end(base.ranges),
+                outputs_after=base.seq,
+            )
+            checks: tuple[CheckResult, ...] = ()
+            if report.verdict == Verdict.SAME:  # else the rows say it
+                written = _Side(paths=paths, base=base.seq, rows=rows)
+                computed = _Side(paths=second.paths, base=0, rows=commits)
+                seen = [table for table in after.tables if state.forgotten(table.name) <= base.seq]
+                checks = (*_counts(rows, commits), *_changes(session, seen, written, computed))
     finally:
-        for code in ("old", "new"):
-            discard(paths, f"{name}-{code}")
+        discard(paths, name)
     note = (
-        f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, computed from its commit {base.seq} with the "
-        "running code (as live) and with the deployed one (as candidate). Of outputs only the rows of those slices are "
-        "compared."
+        f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, as its running code wrote them (as live), and "
+        f"computed from its commit {base.seq} with the deployed code (as candidate). Of outputs only the rows of those "
+        "slices are compared."
     )
-    at = {"live_seq": rows[-1].seq, "candidate_seq": rows[-1].seq, "notes": (note, *report.notes), "findings": findings}
-    return replace(report, **at), findings  # type: ignore[arg-type]  # each of its own type
+    report = replace(
+        report,
+        live_seq=rows[-1].seq,
+        candidate_seq=rows[-1].seq,
+        notes=(note, *report.notes),
+        findings=findings,
+        checks=checks,
+    )
+    return Trial(report=report, findings=findings, slices=len(rows), due=due)
 
 
-def trial_range(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[LedgerRow]]:
-    """The commit to start from, and those to compute again: the last ones, at most this many, as far as readable."""
-    commits = [row for row in state.commits if not row.is_replacement]  # those read nothing
-    for first in range(max(1, len(commits) - slices), len(commits)):
-        if state.is_readable(commits[first - 1].seq):
-            return commits[first - 1], commits[first:]
+def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:
+    """The commit to start from, and those to compute again: the last ones, at most this many, as far as readable.
+
+    Args:
+        running: content hash of the code whose slices count.
+    """
+    rows, commits = _comparable(state, running), state.commits
+    for count in range(min(slices, len(rows)), 0, -1):
+        base = commits[len(commits) - count - 1]
+        if state.is_readable(base.seq):
+            return base, rows[-count:]
     return None, []
+
+
+def _comparable(state: LedgerState, running: str) -> list[LedgerRow]:
+    """The last commits, oldest first, that this code wrote and that follow on the commit before, up to the seed.
+
+    A replacement of rows read nothing, and a roll-up took the place of older commits: no slice follows on those.
+    """
+    commits, first = state.commits, len(state.commits)
+    while first > 1 and _follows(commits[first - 1], commits[first - 2], running):
+        first -= 1
+    return list(commits[max(1, first) :])
+
+
+def _follows(row: LedgerRow, before: LedgerRow, running: str) -> bool:
+    if row.code != running or row.is_replacement or before.is_replacement:
+        return False
+    end = ranges_end(before.ranges)
+    return all((end.get(part.topic, part.partition) or 0) == part.start for part in row.ranges)
+
+
+def _why_none(paths: EpochPaths, due: int) -> str:
+    if due:
+        return f"the files of epoch {paths.epoch} from before its last slices are gone (KAPPA_KEEP_MINUTES)."
+    return f"the last slices of epoch {paths.epoch} were not written by the code that it runs."
+
+
+def _counts(rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> tuple[CheckResult, ...]:
+    """A check that fails where a slice counts its records otherwise; none where all counts are equal."""
+    changes = [
+        f"slice {was.seq}: {name.removeprefix('rows_').replace('_', ' ')} {getattr(was, name):,} -> "
+        f"{getattr(now, name):,}"
+        for was, now in zip(rows, commits, strict=True)
+        for name in _COUNTS
+        if getattr(was, name) != getattr(now, name)
+    ]
+    return (CheckResult(name="records of each slice", ok=False, detail="; ".join(changes)),) if changes else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """Slices of an epoch, and the commit before them."""
+
+    paths: EpochPaths
+    base: int
+    rows: Sequence[LedgerRow]
+
+    def changes(self, session: SparkSession, table: Table) -> DataFrame:
+        """Hashes of the changes of a table, with the number of the slice among these."""
+        from pyspark.sql import functions as F
+
+        last = self.rows[-1]
+        frame = read_table(session, self.paths.changes(table.name), last.delta_versions[f"changes/{table.name}"])
+        frame = frame.where(f"_seq > {self.base} AND _seq <= {last.seq}")
+        numbers = F.create_map(*(F.lit(part) for n, row in enumerate(self.rows) for part in (row.seq, n)))
+        hashes = row_hashes(frame, [*(column.name for column in table.columns), "_deleted"])
+        return frame.select(numbers[F.col("_seq")].alias("slice"), *hashes)
+
+
+def _changes(session: SparkSession, tables: Sequence[Table], written: _Side, computed: _Side) -> Iterator[CheckResult]:
+    """A check for each table that a slice changed otherwise, whatever later slices made of it.
+
+    Topics of a table and its changelog get every change.
+    """
+    for table in tables:
+        was, now = written.changes(session, table), computed.changes(session, table)
+        gone, new = was.exceptAll(now).count(), now.exceptAll(was).count()
+        if gone + new:
+            detail = f"{gone:,} are not made, {new:,} others are"
+            yield CheckResult(name=f"changes of {table.name}", ok=False, detail=detail)
 
 
 def _text(error: Exception) -> str:

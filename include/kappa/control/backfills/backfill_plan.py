@@ -29,6 +29,7 @@ from kappa.replay.proof.determinism import Twice
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.input.cuts import time_index
 from kappa.topology import registry
+from kappa.topology.revisions import operator_of
 from kappa.verify.inspection import dependencies
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _about_step(
 
 def _unbounded(member: Append | Table, tables: Sequence[Table]) -> list[str]:
     """The state that no interval of time bounds, in words."""
-    reasons = [f"keeps the state of {t.made_by.partition('(')[0]}" for t in tables if t.made_by and t.reach is None]
+    reasons = [f"keeps the state of {operator_of(t.made_by)}" for t in tables if t.made_by and t.reach is None]
     return [*reasons, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
 
 

@@ -4,16 +4,17 @@ each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from kappa.replay.findings import Declaration, Finding, refuses, warns
 from kappa.topology import Append, Source, Table, Topic, Topology
-from kappa.topology.ddl import Column
+from kappa.topology.ddl import Column, columns_of
 from kappa.topology.readers import may_go_on
-from kappa.topology.shapes import changed_graces, changed_times, timings_of
+from kappa.topology.revisions import operator_of, revision_of
+from kappa.topology.shapes import Shape, changed_graces, changed_times, timings_of
 from kappa.topology.times import durations
 
-#: Slices that are computed with both codes by default.
+#: Slices that are computed again by default.
 SLICES = 3
 
 _REPLAY = "`kappa replay` computes history with the deployed code into an epoch of its own."
@@ -113,6 +114,55 @@ def operators_changed(before: Iterable[Table], after: Iterable[Table]) -> list[F
             if not may_go_on(new[name].made_by, old[name].made_by)
         ],
     )
+
+
+UPGRADE_REVISES_OPERATORS = refuses(
+    "upgrade-revises-operators",
+    "This release of Kappa computes or keeps rows otherwise than the one that wrote them: {changes}.",
+    f"The live epoch goes on with the release that it runs. {_COMPUTED_AGAIN}",
+)
+
+
+def operators_revised(written: Mapping[str, Shape], after: Mapping[str, Shape]) -> list[Finding]:
+    """Tables and outputs whose rows the platform of the new code would not have written, by their shapes on record.
+
+    Args:
+        written: the shapes that the epoch's ledger has, by place.
+        after: those of the new code on the platform that runs here.
+    """
+    return _changes(
+        UPGRADE_REVISES_OPERATORS,
+        [
+            *_came_and_went("place", written.keys(), after.keys()),
+            *(
+                change
+                for place in sorted(written.keys() & after.keys())
+                for change in _revised(place, written[place], after[place])
+            ),
+        ],
+    )
+
+
+def _revised(place: str, was: Shape, now: Shape) -> Iterator[str]:
+    if not may_go_on(now.made_by, was.made_by):
+        old, new = revision_of(was.made_by), revision_of(now.made_by)
+        if operator_of(was.made_by) == operator_of(now.made_by) and old != new:
+            yield f"operator {operator_of(now.made_by)!r} has revision {new}, and {place} was made by revision {old}"
+        else:
+            yield f"{place} is that of {now.made_by or 'no operator'}, not that of {was.made_by or 'no operator'}"
+    if was.key != now.key:
+        yield f"{place} is keyed by {list(now.key)}, not by {list(was.key)}"
+    yield from _came_and_went(f"in {place} column", was.columns, now.columns)
+    for name in was.columns.keys() & now.columns.keys():
+        if _stored_type(was.columns[name]) != _stored_type(now.columns[name]):
+            yield f"column {name!r} of {place} is {now.columns[name]}, not {was.columns[name]}"
+        if (name in was.required) != (name in now.required):
+            yield f"column {name!r} of {place} may {'not ' if name in now.required else ''}be null"
+
+
+def _stored_type(ddl: str) -> object:
+    """A type as Delta has it: its words in DDL may be others in another release."""
+    return columns_of(f"c {ddl}", "a stored column")[0].delta
 
 
 UPGRADE_CHANGES_TABLES = refuses(
@@ -243,14 +293,14 @@ def fails_on_real_records(error: str) -> list[Finding]:
 
 UPGRADE_WITHOUT_EVIDENCE = warns(
     "upgrade-without-evidence",
-    "No slice was computed with both codes: {reason}",
+    "No slice of the running code was computed again: {reason}",
     "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of "
     "history.",
 )
 
 
 def without_evidence(reason: str) -> list[Finding]:
-    """No slice could be computed with both codes."""
+    """No slice could be computed again, or none was to be."""
     return [UPGRADE_WITHOUT_EVIDENCE(reason=reason)]
 
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, names_of
 from kappa.topology.members.delta_tables import Append, Table
+from kappa.topology.revisions import operator_of
 from kappa.topology.schemas.value_schemas import value_schema
 from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, TOPIC_FORMATS, TopicFormat
 
@@ -166,7 +167,7 @@ def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
     if isinstance(of, Table) and of.expires:
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "
-            f"{of.made_by.partition('(')[0]}, whose rows are removed when their time is over. Make the topic of an "
+            f"{operator_of(of.made_by)}, whose rows are removed when their time is over. Make the topic of an "
             "append output of the operator's rows."
         )
 

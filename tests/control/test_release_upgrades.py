@@ -1,0 +1,141 @@
+"""What another release of Kappa means for each live epoch of a lake, without a driver and without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.page_lake import CANDIDATE, TopologyStory, report, steady
+
+import kappa
+from kappa import clock
+from kappa.config import Config
+from kappa.control import release_upgrades as releases
+from kappa.control.release_upgrades import ReleaseUpgrade, Standing
+from kappa.names import code_file
+from kappa.record import code as code_store
+from kappa.record.epochs import Epochs
+from kappa.spark.session import LazySession
+
+INCLUDE = Path(kappa.__file__).parents[1]
+TOPOLOGY = """
+from kappa import Append, Source, Topology
+
+topology = Topology(name="{name}", version="1", sources=[Source(topic="pos", schema="id STRING")],
+    outputs=[Append(name="rows", schema="id STRING")], step=lambda slice: {{"rows": slice["pos"]}})
+"""
+SHAPES = {"outputs/rows": {"key": [], "columns": {"id": "STRING"}, "required": []}}
+
+
+@pytest.fixture(scope="module")
+def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The platform of another release."""
+    folder = tmp_path_factory.mktemp("former")
+    shutil.copytree(INCLUDE / "kappa", folder / "kappa", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "kappa" / "clock.py").write_text("# as it was\n")
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    folders = {name: str(tmp_path / name.lower()) for name in ("HOME", "LAKE", "TOPOLOGIES")}
+    settings = Config.from_env(
+        {f"KAPPA_{name}": path for name, path in folders.items()} | {"KAPPA_LAUNCHER": "elsewhere"}
+    )
+    settings.topologies.mkdir()
+    return settings
+
+
+def file_of(config: Config, name: str) -> Path:
+    return config.topologies / f"{name.replace('.', '_')}.py"
+
+
+def live(config: Config, name: str, platform: Path = INCLUDE, **ledger: Any) -> TopologyStory:
+    """A topology that is live with the deployed file and a platform."""
+    file_of(config, name).write_text(TOPOLOGY.format(name=name))
+    code = code_store.store(config.lake, config.topologies, name, platform=platform)
+    now = clock.now()
+    story = TopologyStory(config=config, name=name, partitions=1, **{"shapes": SHAPES, **ledger})
+    story.begin(1, now, topic_ids={"pos": "id-1"}, code=code)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    return story
+
+
+def look(config: Config, name: str, history_stands: bool = False) -> ReleaseUpgrade:
+    with LazySession(config=config, name="not started") as spark:
+        return releases.propose(config, name, slices=0, history_stands=history_stands, spark=spark)
+
+
+def go_over(config: Config, item: ReleaseUpgrade) -> ReleaseUpgrade:
+    return releases.go_over(config, item, history_stands=True, actor="ada", reason="0.2", wait=False)
+
+
+def test_each_live_epoch_gets_an_answer_of_its_own(config: Config, former: Path) -> None:
+    live(config, "a.current")
+    live(config, "b.own", former)
+    file_of(config, "b.own").write_text(TOPOLOGY.format(name="b.own") + "# more\n")
+    live(config, "c.undeployed", former)
+    file_of(config, "c.undeployed").unlink()
+    live(config, "d.busy", former).begin(2, clock.now(), live=1, stages=CANDIDATE)
+    live(config, "e.revised", former, shapes={"outputs/rows": {**SHAPES["outputs/rows"], "columns": {"id": "BIGINT"}}})
+    Path(code_file(config.lake, live(config, "f.lost", former).epochs.record("f.lost").epoch(1).code)).unlink()
+    live(config, "g.ready", former)
+    names = releases.live_topologies(config)
+    items = {name: look(config, name, history_stands=True) for name in names}
+    assert {name: item.standing for name, item in items.items()} == {
+        "a.current": Standing.CURRENT,
+        "b.own": Standing.OWN,
+        "c.undeployed": Standing.OWN,
+        "d.busy": Standing.REFUSED,
+        "e.revised": Standing.REFUSED,
+        "f.lost": Standing.REFUSED,
+        "g.ready": Standing.READY,
+    }
+    assert "b_own.py" in items["b.own"].reasons[0] and items["b.own"].command == "kappa upgrade b.own"
+    assert "upgrade-beside-candidate" in items["d.busy"].reasons[0]
+    assert "column 'id' of outputs/rows is STRING, not BIGINT" in items["e.revised"].reasons[0]
+    assert "is not in the lake" in items["f.lost"].reasons[0]
+    assert [event.event for event in Epochs(config.lake).record("g.ready").events][-1] == "moved"
+
+
+def test_an_epoch_without_evidence_goes_over_only_with_a_word(config: Config, former: Path) -> None:
+    live(config, "a.idle", former)
+    item = look(config, "a.idle")
+    assert item.standing == Standing.REFUSED and "upgrade-without-evidence" in item.reasons[0]
+    assert item.command == "kappa upgrade a.idle --history-stands --reason '...' --execute"
+    item = go_over(config, look(config, "a.idle", history_stands=True))
+    assert (item.standing, item.command) == (Standing.ASKED, "")
+    (event,) = [one for one in Epochs(config.lake).record("a.idle").events if one.event == "upgrade"]
+    assert (event.actor, event.reason, event.detail["history_stands"]) == ("ada", "0.2", True)
+
+
+def test_an_upgrade_that_was_asked_for_is_not_asked_for_again(config: Config, former: Path) -> None:
+    live(config, "a.twice", former)
+    first = look(config, "a.twice", history_stands=True)
+    assert go_over(config, first).standing == Standing.ASKED
+    again = look(config, "a.twice")
+    assert again.standing == Standing.ASKED
+    assert go_over(config, again).standing == Standing.ASKED
+    late = go_over(config, first)  # another command has looked at the same time
+    assert late.standing == Standing.REFUSED and "has already asked for an upgrade" in late.reasons[0]
+    assert [one.event for one in Epochs(config.lake).record("a.twice").events].count("upgrade") == 1
+
+
+def test_a_stopped_epoch_goes_over_when_it_is_started(config: Config, former: Path) -> None:
+    live(config, "a.stopped", former).tell(1, "stop", clock.now())
+    item = go_over(config, look(config, "a.stopped", history_stands=True))
+    assert (item.standing, item.command) == (Standing.ASKED, "kappa start a.stopped --execute")
+
+
+def test_a_difference_is_refused_whatever_the_word(config: Config, former: Path) -> None:
+    live(config, "a.differs", former)
+    item = look(config, "a.differs", history_stands=True)
+    assert item.proposal is not None
+    differs = replace(item.proposal, evidence=report("a.differs"), slices=3, due=3)
+    judged = releases.judged(item, differs, history_stands=True)
+    assert (judged.standing, judged.command) == (Standing.REFUSED, "kappa replay a.differs")
+    assert judged.evidence == "3 slices, differs"

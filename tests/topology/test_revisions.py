@@ -1,0 +1,55 @@
+"""The revision of an operator is part of what its tables say they were made by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kappa.operators import agg, aggregate, table_join, versions_by
+from kappa.topology import Source
+from kappa.topology.readers import made_alone, may_go_on
+from kappa.topology.revisions import operator_of, revised, revision_of
+
+MOVES = Source(topic="moves", schema="id STRING NOT NULL, amount BIGINT", time="amount", grace="1 minute")
+ITEMS = Source(topic="items", schema="id STRING NOT NULL, price BIGINT", time="price", grace="1 minute")
+
+
+def test_state_of_another_revision_is_not_reused_and_the_first_one_is_not_written() -> None:
+    counts = aggregate(MOVES, key="id", aggregates={"n": agg.count()}, table="counts")
+    (now,) = counts.tables
+    (next_,) = replace(counts, revision=2).tables
+    assert now.made_by.startswith("aggregate(")
+    assert next_.made_by == now.made_by.replace("aggregate(", "aggregate@2(", 1)
+    assert may_go_on(now.made_by, now.made_by) and may_go_on(next_.made_by, next_.made_by)
+    assert not may_go_on(next_.made_by, now.made_by) and not may_go_on(now.made_by, next_.made_by)
+    (again,) = replace(counts, revision=2, name="again").tables
+    assert again.made_by == next_.made_by
+
+
+def test_versions_of_another_revision_are_not_reused_whoever_reads_them() -> None:
+    now, later = versions_by(ITEMS, key="id", table="prices"), versions_by(ITEMS, key="id", table="prices")
+    later = replace(later, revision=3)
+    tables = []
+    for versions in (now, later):
+        join = table_join(MOVES, versions, key="id", tables="waiting")
+        tables += versions.tables_beside([versions, join])
+    assert [revision_of(table.made_by) for table in tables] == [1, 3]
+    assert [made_alone(table.made_by) for table in tables] == [now.tables[0].made_by, later.tables[0].made_by]
+    assert not may_go_on(tables[1].made_by, tables[0].made_by)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "operator", "revision"),
+    [
+        ("", "", 1),
+        ("aggregate(key=['id'], n=count())", "aggregate", 1),
+        ("aggregate@12(key=['id'], n=count())", "aggregate", 12),
+        ("newest_by@2(key=`a@3(`, scope=all) deletions", "newest_by", 2),
+        ("two_phase@2(key=['id']), salts=8 parts", "two_phase", 2),
+    ],
+)
+def test_operator_and_revision_are_read_from_the_maker_of_a_state(made_by: str, operator: str, revision: int) -> None:
+    assert (operator_of(made_by), revision_of(made_by)) == (operator, revision)
+    assert revised(made_by, revision) == made_by
+    assert revision_of(revised(made_by, 7)) == (7 if made_by else 1)
