@@ -923,6 +923,25 @@ def _(here: Site) -> Provoked:
     )
 
 
+@provokes("library-unversioned")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce()
+    packages = here.config.home / "packages"
+    for name, origin in (("prices", {"dir_info": {"editable": True}}), ("rates", {"archive_info": {}})):
+        metadata = packages / f"{name}-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "direct_url.json").write_text(json.dumps({"url": f"file:///srv/{name}", **origin}))
+    patch = here.stack.enter_context(pytest.MonkeyPatch.context())
+    patch.syspath_prepend(packages)
+    return Provoked(
+        command="plan NAME",
+        numbers={"names": ["prices"]},
+        says="Distributions prices are installed from folders",
+        remedy="build a wheel of it",
+    )
+
+
 AVRO_IN = 'Source(topic="{topic}", format="avro", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
 AVRO_OUT = 'Append(name="moves", schema="id STRING NOT NULL, total BIGINT"), Topic(name="{topic}.moves", of="moves", '
 AVRO_OUT += 'key="id", format="avro")'
