@@ -17,6 +17,8 @@ from kappa.environments.environment import PLATFORM, Environment
 from kappa.environments.installed import installed
 from kappa.errors import KappaError
 
+#: How long an interpreter may take to say what is installed for it.
+ANSWER_SECONDS = 60.0
 #: Interpreter and import path -> its last answer.
 _answers: dict[tuple[str, str], Mapping[str, Any]] = {}
 
@@ -99,10 +101,16 @@ def _answer(path: str) -> Mapping[str, Any] | None:
         return answer
     try:
         run = subprocess.run(
-            [path, "-P", str(Path(installed_module.__file__))], capture_output=True, text=True, check=True, cwd="/"
+            [path, "-P", str(Path(installed_module.__file__))],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd="/",
+            timeout=ANSWER_SECONDS,
         )
         values: Mapping[str, Any] = json.loads(run.stdout)
-    except (OSError, ValueError, subprocess.CalledProcessError):
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
     _answers[key] = values
     return values

@@ -21,6 +21,8 @@ from kappa.presence import heartbeat
 #: Time between two looks, and the longest pause before a driver that keeps dying is started again.
 LOOK_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 120.0
+#: Time between two looks at what is installed on this host.
+ANNOUNCE_SECONDS = 30.0
 
 #: A state that is not an adjective, in words.
 _STATES = {"never": "not started yet"}
@@ -40,13 +42,15 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}
     here: Launcher | None = None
+    announced = -ANNOUNCE_SECONDS
     while not stopping.wait(LOOK_SECONDS):
         try:
             statuses = {one: process.driver_status(config, *one) for one in process.wanted_drivers(config)}
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
-        here = _announce(config, here) if statuses else here
+        if statuses and time.monotonic() > announced + ANNOUNCE_SECONDS:
+            announced, here = time.monotonic(), _announce(config, here)
         for one, status in statuses.items():
             if status.state == "unconfirmed":  # the next look tells
                 continue
