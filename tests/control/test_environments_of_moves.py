@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from kappa import control
 from kappa.cli import app
 from kappa.config import Config
+from kappa.control.environments import backfill_findings
 from kappa.driver.processes import launches
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Environment
@@ -177,6 +178,17 @@ def test_a_start_may_make_this_environment_the_epochs_own(
     assert launches.own_environment(record, 2, None) == present.id
     (start,) = control.start.planned(config, NAME, in_this_environment=True, **BACK).effects
     assert start.what == f"start the driver of epoch 2 of {NAME}", "it is on record"
+
+
+def test_a_backfill_with_other_libraries_than_the_driver_is_named(
+    config: Config, earlier: Environment, present: Environment
+) -> None:
+    record = Epochs(config.lake).record(NAME)
+    (finding,) = backfill_findings(config, record, 1)
+    assert (finding.code, finding.numbers) == ("backfill-other-environment", {"epoch": 1, "environment": earlier.id})
+    assert "not in that of live epoch 1: pricing was 1.0, and is missing now; numpy was not there" in finding.message
+    claim(config, 2, present)
+    assert backfill_findings(config, record, 2) == []
 
 
 def test_the_command_gives_all_differences_as_json(

@@ -77,6 +77,10 @@ ELSEWHERE = {
         "test_intervals_read_with_another_grace_are_refused",
     ),
     "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
+    "backfill-other-environment": (
+        "control/test_environments_of_moves.py",
+        "test_a_backfill_with_other_libraries_than_the_driver_is_named",
+    ),
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),

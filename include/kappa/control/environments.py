@@ -12,6 +12,8 @@ from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Difference, Environment, differences
 from kappa.errors import MoveRefusedError, UsageError
 from kappa.record.epoch_record import TopologyRecord
+from kappa.replay.findings import Finding
+from kappa.replay.rules import backfill as backfill_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,17 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
         here=here,
         differences=None if then is None or now is None else differences(then, now),
     )
+
+
+def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
+    """That a command of this process would compute rows of an epoch in another environment than its driver does."""
+    claim = last_claim(config, record.topology, epoch)
+    here = interpreters.here(config).environment
+    if claim is None or claim.environment in ("", here.id):
+        return []
+    then = files.read(config.lake, claim.environment)
+    listing = files.listed(None if then is None else differences(then, here))
+    return backfill_rules.other_environment(record.topology, epoch, claim.environment, listing)
 
 
 def _here(config: Config, environment: str) -> str | None:
