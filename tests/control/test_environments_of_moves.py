@@ -23,6 +23,7 @@ from kappa.environments.environment import Environment
 from kappa.errors import MoveRefusedError
 from kappa.names import EpochPaths, environment_file
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
@@ -197,3 +198,11 @@ def test_the_command_gives_all_differences_as_json(
     result = CliRunner().invoke(app, ["rollback", NAME, "--json"], env=config.to_env())
     assert isinstance(result.exception, MoveRefusedError)
     assert json.loads(json.dumps(result.exception.data))["environment"] == earlier.id
+
+
+def test_a_driver_that_runs_needs_nothing(config: Config, earlier: Environment) -> None:
+    path = EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat
+    heartbeat.write(path, heartbeat.this_process("driver", CODE))
+    assert control.missing_environment(config, Epochs(config.lake).record(NAME), 1) is None
+    heartbeat.write(path, replace(heartbeat.this_process("driver", CODE), state="stopped"))
+    assert control.missing_environment(config, Epochs(config.lake).record(NAME), 1) is not None

@@ -11,7 +11,7 @@ from kappa.control.environments import launching_environment
 from kappa.control.removals.leftovers import is_at_work
 from kappa.control.replays import plan, replay
 from kappa.driver.processes.launches import own_environment
-from kappa.driver.processes.process import driver_end, driver_status, last_claim, with_driver
+from kappa.driver.processes.process import driver_end, last_claim, settled_status, with_driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
@@ -90,7 +90,7 @@ def start(
 
 def _settled(config: Config, epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> tuple[Effect, ...]:
     """That the environment of this process is an epoch's own, as an effect on the record; none where it is by now."""
-    if driver_status(config, topology, epoch).is_running:
+    if settled_status(config, topology, epoch).is_running:
         raise IllegalTransitionError(
             f"The driver of epoch {epoch} of {topology!r} runs, in the environment in which it was started. Stop it, "
             f"then start it in this one: kappa stop {topology} --epoch {epoch} --execute",

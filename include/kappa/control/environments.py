@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kappa.config import Config
 from kappa.driver.processes import launches
-from kappa.driver.processes.process import driver_status, last_claim
+from kappa.driver.processes.process import last_claim, settled_status
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Difference, Environment, differences
 from kappa.errors import MoveRefusedError, UsageError
@@ -47,11 +47,9 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
 
     A driver that runs needs nothing. Where hosts elsewhere start drivers, and none says what it has, nothing is known.
     """
-    if driver_status(config, record.topology, epoch).is_running:
-        return None
     environment = launches.own_environment(record, epoch, last_claim(config, record.topology, epoch))
     here = _here(config, environment) if environment else None
-    if here is None or here == environment:
+    if here is None or here == environment or settled_status(config, record.topology, epoch).is_running:
         return None
     then, now = files.read(config.lake, environment), _present(config, here)
     return MissingEnvironment(

@@ -101,7 +101,7 @@ def with_driver(
 
     if config.launcher == "elsewhere":
         return effects
-    if not _settled_status(config, topology, epoch).is_running:
+    if not settled_status(config, topology, epoch).is_running:
         what = f"start the driver of epoch {epoch} of {topology}"
         return (*effects, Effect(what=what, values={"topology": topology, "epoch": epoch}, make=start))
     if not effects:
@@ -125,11 +125,11 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
         UnknownEpochError: there is no such epoch.
         KappaError: the driver ended before its first heartbeat; the message names its log.
     """
-    status = _settled_status(config, topology, epoch)
+    status = settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
     claim = last_claim(config, topology, epoch)
-    status = _settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
+    status = settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
     if status.is_running:
         return status
     record = epochs_of(config.lake).record(topology)
@@ -152,7 +152,7 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
 def _after_end(config: Config, topology: str, epoch: int) -> DriverStatus:
     """The status of an epoch whose launched driver has ended: another one, which was first, may be about to beat."""
     claim = last_claim(config, topology, epoch)
-    status = _settled_status(config, topology, epoch, claimant="" if claim is None else claim.writer)
+    status = settled_status(config, topology, epoch, claimant="" if claim is None else claim.writer)
     if status.is_running or status.state == "stopped":
         return status
     raise KappaError(
@@ -211,8 +211,8 @@ def _news(config: Config, topology: str, epoch: int) -> DriverStatus | None:
         return None
 
 
-def _settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
-    """The same, after as many looks as it takes to know."""
+def settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
+    """The driver of an epoch, after as many looks as it takes to know whether one of another host is alive."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
     return _status(topology, epoch, liveness.settled(path, config.stale_seconds, claimant=claimant))
 
