@@ -49,6 +49,7 @@ PAGES = (
     ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "your-own-repository.md",
+    ROOT / "docs" / "the-teams-own-code.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "json.md",
     ROOT / "docs" / "change-data-capture.md",

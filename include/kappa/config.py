@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
@@ -13,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kappa import settings_file, topic_overrides
+from kappa import setting_checks, settings_file, topic_overrides
 from kappa.errors import ConfigError
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
@@ -134,6 +133,11 @@ class Config:
         approvals_from: `airflow` counts [approvals](security.md#approvals) by a login of Airflow only, for teams.
             Empty does so where the lake or the drivers are not this host's own, and counts users of this host too
             where they are.
+        environments: Python interpreters for [epochs of other environments](the-teams-own-code.md), for hosts that keep
+            several: paths separated by commas, patterns allowed, such as `/opt/kappa/*/bin/python`. A driver is started
+            with the one whose environment is that of its epoch.
+        image: name of the image that this host or container runs, such as `orders:2026-11-28`, for teams that deploy
+            images: it is part of the [environment](the-teams-own-code.md) of an epoch.
     """
 
     #: Variable with figures that only tests turn, as JSON; not a setting. A field with ``instead`` is one of them, and
@@ -174,6 +178,8 @@ class Config:
     lake_client_file: str = ""
     launcher: str = "here"
     approvals_from: str = ""
+    environments: str = ""
+    image: str = ""
     #: Most offsets of a slice whose parsed records are in the driver's memory; Spark's workers have larger ones.
     small_slice: int = _internal(50_000)
     #: Most rows of one effect that are written from the driver's memory; Spark writes more.
@@ -235,9 +241,7 @@ class Config:
         origin = _origins(layers)
         places = {name: _place(name, origin[name]) for name in values}
         settings_by_name = {name: _parse(name, value, places[name]) for name, value in values.items()}
-        _check_approvals(settings_by_name.get("approvals_from", ""), places)
-        _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""), places)
-        _check_metrics(settings_by_name.get("metrics", ""), places)
+        setting_checks.check(settings_by_name, places)
         internals = json.loads(env.get(cls.INTERNALS) or "{}")
         lake = lake_address(settings_by_name["lake"], setting=_setting("lake", origin["lake"]))
         return cls(**{**settings_by_name, **internals, "lake": lake})
@@ -341,38 +345,6 @@ def _place(name: str, origin: str) -> str:
 def _setting(name: str, origin: str) -> str:
     """The same within a sentence."""
     return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{name} in {origin}"
-
-
-def _check_approvals(value: str, places: Mapping[str, str]) -> None:
-    if value not in ("", "airflow"):
-        raise ConfigError(
-            f"{places['approvals_from']}={value!r} is neither airflow nor empty. Set it to airflow, or remove it.",
-            name="approvals_from",
-            value=value,
-        )
-
-
-def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
-    """Refuse what cannot be meant; the URL is a secret, and in no message."""
-    if url and not re.match(r"https?://[^/\s]", url):
-        raise ConfigError(
-            f"{places['webhook_url']} is not a URL: it begins with http:// or https://.", name="webhook_url"
-        )
-    if url and file:
-        raise ConfigError(
-            f"{places['webhook_url']} and {places['webhook_url_file']} are both set. Remove one of them.",
-            name="webhook_url",
-        )
-
-
-def _check_metrics(value: str, places: Mapping[str, str]) -> None:
-    if value and not re.fullmatch(r"(?:.+:)?\d{1,5}", value):
-        raise ConfigError(
-            f"{places['metrics']}={value!r} is neither a port nor address:port. Set it to 0 for any free port of "
-            "loopback.",
-            name="metrics",
-            value=value,
-        )
 
 
 def _render(value: Any) -> str:

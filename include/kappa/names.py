@@ -149,6 +149,16 @@ def code_file(lake: str, code: str) -> str:
     return f"{lake}/_kappa/code/{code}.zip"
 
 
+def environment_file(lake: str, environment: str) -> str:
+    """An environment by its content hash."""
+    return f"{lake}/_kappa/environments/{environment}.json"
+
+
+def launcher_file(lake: str, host: str) -> str:
+    """What a host that starts drivers has."""
+    return f"{lake}/_kappa/launchers/{host}.json"
+
+
 def schemas_of(lake: str, topic: str) -> str:
     """The schemas with which records of a topic were written, by their ids."""
     return f"{lake}/_kappa/schemas/{topic}"

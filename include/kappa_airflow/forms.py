@@ -217,6 +217,16 @@ def _topologies(topologies: Sequence[Declared]) -> Param:
     )
 
 
+def _in_this_environment() -> Param:
+    return Param(
+        False,
+        type="boolean",
+        title="Run in this environment",
+        description="Where no interpreter has the epoch's own environment: run it in that of whatever starts drivers, "
+        "on record. Otherwise such a move is refused, with the distributions that differ.",
+    )
+
+
 def _keep_old_running() -> Param:
     """The field of every form that moves readers."""
     return _flag(
@@ -242,7 +252,7 @@ def move_form(topologies: Sequence[Declared], epoch: str, *, keeps: bool = True)
             else {"epoch": _optional("integer", "Epoch", f"Number of the epoch; empty for {epoch}.", minimum=1)}
         ),
         "reason": _reason(),
-        **({"keep_old_running": _keep_old_running()} if keeps else {}),
+        **({"keep_old_running": _keep_old_running(), "in_this_environment": _in_this_environment()} if keeps else {}),
     }
 
 

@@ -110,6 +110,29 @@ class ChooseCandidateToAbort(ChooseCandidate):
 class ChoosePrevious(Choose):
     """The retired epoch to which readers go back."""
 
+    def execute(self, context: Context) -> list[Member]:
+        """Return topologies and epochs.
+
+        Raises:
+            AirflowFailException: one cannot come back, or no interpreter of this host has its environment.
+        """
+        members = super().execute(context)
+        with terminal_errors_fail():
+            if not filled_form(context).get("in_this_environment"):
+                self._check_environments({member["topology"]: member["epoch"] for member in members})
+        return members
+
+    def _check_environments(self, members: Mapping[str, int]) -> None:
+        from kappa import control
+
+        config = self._config()
+        missing = (control.missing_environment(config, record(config, name), epoch) for name, epoch in members.items())
+        if reasons := [str(one) for one in missing if one is not None]:
+            raise AirflowFailException(
+                f"{' '.join(reasons)} Name an interpreter that has it in KAPPA_ENVIRONMENTS, or trigger a new run with "
+                "field 'in_this_environment'."
+            )
+
     def choose(self, record: TopologyRecord, number: int | None) -> int:
         """The epoch that the form names, or the one that was live before.
 
@@ -181,10 +204,12 @@ class _Confirmed(ReplayTask):
         skip_rejected(self.log, self.answer, "nothing was changed")
         members, shown = members_of(self.members), premises_of(self.answer)
         with terminal_errors_fail():
-            self.change(members, shown, actor=actor(context), reason=reason_in(context))
+            self.change(members, shown, context["params"], actor=actor(context), reason=reason_in(context))
         return [{"topology": name, "epoch": epoch} for name, epoch in members.items()]
 
-    def change(self, members: Mapping[str, int], premises: Mapping[str, Premise], **by: str) -> None:
+    def change(
+        self, members: Mapping[str, int], premises: Mapping[str, Premise], form: Mapping[str, Any], **by: str
+    ) -> None:
         """Make the change."""
         raise NotImplementedError
 
@@ -192,17 +217,22 @@ class _Confirmed(ReplayTask):
 class BringBack(_Confirmed):
     """Brings back retired epochs, all or none; they then catch up."""
 
-    def change(self, members: Mapping[str, int], premises: Mapping[str, Premise], **by: str) -> None:
+    def change(
+        self, members: Mapping[str, int], premises: Mapping[str, Premise], form: Mapping[str, Any], **by: str
+    ) -> None:
         """Put it on record."""
         from kappa import control
 
-        control.recall_together(self._config(), members, premises=premises, **by)
+        is_here = bool(form.get("in_this_environment"))
+        control.recall_together(self._config(), members, premises=premises, in_this_environment=is_here, **by)
 
 
 class Abort(_Confirmed):
     """Removes an epoch that was never live."""
 
-    def change(self, members: Mapping[str, int], premises: Mapping[str, Premise], **by: str) -> None:
+    def change(
+        self, members: Mapping[str, int], premises: Mapping[str, Premise], form: Mapping[str, Any], **by: str
+    ) -> None:
         """Remove it, unless it is live, or an epoch of another topology reads its topics."""
         from kappa import control
 

@@ -63,8 +63,8 @@ def test_of_several_topologies_a_form_names_them_and_has_what_means_the_same_in_
     }
     assert TOGETHER["start"].schema["enum"] == ["to_earliest", "to_latest", "to_datetime", "by_duration"]
     one, several = MOVES
-    assert list(one) == ["epoch", "reason", "keep_old_running"]
-    assert list(several) == ["topologies", "reason", "keep_old_running"]
+    assert list(one) == ["epoch", "reason", "keep_old_running", "in_this_environment"]
+    assert list(several) == ["topologies", "reason", "keep_old_running", "in_this_environment"]
     for form in (TOGETHER, several):
         assert form["topologies"].schema["items"]["enum"] == ["demo.counts", "demo.stock"]
 

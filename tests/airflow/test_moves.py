@@ -93,6 +93,25 @@ def test_a_way_back_says_what_would_change(candidates: Any, config: Config) -> N
         choose(ChoosePrevious, epoch=3)
 
 
+def test_a_way_back_into_another_environment_is_refused_until_the_form_takes_it(
+    candidates: Any, config: Config
+) -> None:
+    with candidates.changed(config) as now:
+        now["live"][TOPOLOGY] = 2
+    change(candidates, config, 1, stage="RETIRED", missing="pricing was 1.0, and is 2.0 now.")
+    with pytest.raises(AirflowFailException, match=r"pricing was 1\.0, .*a new run with field 'in_this_environment'"):
+        choose(ChoosePrevious)
+    assert choose(ChoosePrevious, in_this_environment=True)[0] == LIVE_BEFORE
+
+    outcome = confirmed(LIVE_BEFORE)
+    back = BringBack(task_id="bring_back", members=LIVE_BEFORE, answer=outcome)
+    with pytest.raises(AirflowFailException, match="pricing was"):
+        back.execute(move([TOPOLOGY]))
+    assert back.execute(move([TOPOLOGY], in_this_environment=True)) == LIVE_BEFORE
+    with pytest.raises(TaskDeferred):
+        cut_over(LIVE_BEFORE, outcome, in_this_environment=True)
+
+
 def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last(
     candidates: Any, config: Config, members: Members
 ) -> None:

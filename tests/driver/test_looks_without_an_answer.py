@@ -92,7 +92,7 @@ def too_late(config: Config, paths: EpochPaths, monkeypatch: pytest.MonkeyPatch)
 
     thread = threading.Thread(target=beat)
 
-    def launch(*_: object) -> int:
+    def launch(*_: object, **__: object) -> int:
         ledger = Ledger(paths.ledger)
         ledger.claim(CLAIMANT, "code", ledger.state())
         thread.start()

@@ -14,6 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kappa.environments import launchers
+from kappa.environments.environment import Environment
+from kappa.environments.launchers import Launcher
 from kappa.errors import LedgerError, NewerFormatError, UsageError
 from kappa.kafka import changelogs, markers
 from kappa.kafka.markers import Marker
@@ -233,6 +236,16 @@ FORMS: Mapping[str, Form] = {
         write=lambda value, _: json.loads(lake_schemas.to_json(value)),
         means=StoredSchema(id=7, text='"shop.Id"', references=('"int"',), kind="AVRO", subject="pos-value"),
     ),
+    "environment": Form(
+        read=lambda values, _: Environment.from_json(json.dumps(values), "/srv/lake/_kappa/environments/7.json"),
+        write=lambda value, _: json.loads(value.to_json()),
+        means=Environment(python="3.11.7", distributions={"kappa-replay": "0.1.0", "pricing": "1.0"}, image="orders:7"),
+    ),
+    "launcher": Form(
+        read=lambda values, _: launchers.from_json(json.dumps(values), "/srv/lake/_kappa/launchers/h.json"),
+        write=lambda value, _: json.loads(launchers.to_json(value)),
+        means=Launcher(host="h", own="e1", environments=("e0", "e1")),
+    ),
     "event": Form(
         read=_read_event,
         write=_written_event,
@@ -408,6 +421,8 @@ PAGES = {
     "Ledger row": LedgerRow,
     "Event": Event,
     "Heartbeat": Heartbeat,
+    "Environment": Environment,
+    "Launcher": Launcher,
     "Plan": ReplayPlan,
     "Request": ReplayRequest,
     "Schema": StoredSchema,

@@ -166,7 +166,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     def path(config: Config, topology: str, epoch: int) -> Path:
         return Path(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
 
-    def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int) -> int:
+    def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int, **_: str) -> int:
         file = path(config, topology, epoch)
         file.parent.mkdir(parents=True, exist_ok=True)
         heartbeat.write(str(file), heartbeat.this_process("d", code))

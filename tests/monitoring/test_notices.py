@@ -204,6 +204,18 @@ def test_a_hanging_line_is_posted_and_a_slow_one_is_not(posts: Posts) -> None:
         assert request["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
 
 
+def test_a_driver_in_another_environment_is_posted(posts: Posts) -> None:
+    with receiver() as hook:
+        at(posts, hook)
+        one = posts()
+        one.strays("environment e2 instead of its own, e1: lib was 1, and is 2 now", "e2", "2026-03-01")
+        wait(lambda: hook.taken)
+        one.close()
+        (request,) = hook.requests
+        assert (request["id"], request["event"]) == ("lake-1/shop.sums/8/ENVIRONMENT/e2", "ENVIRONMENT")
+        assert request["message"] == "Runs in environment e2 instead of its own, e1: lib was 1, and is 2 now."
+
+
 def test_an_absent_receiver_is_logged_without_its_url_and_a_driver_ends_in_time(posts: Posts) -> None:
     posts.config = replace(posts.config, webhook_url="http://127.0.0.1:1/hooks/s3cret")
     with capture_logs() as logs:

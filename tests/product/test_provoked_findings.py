@@ -77,6 +77,10 @@ ELSEWHERE = {
         "test_intervals_read_with_another_grace_are_refused",
     ),
     "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
+    "backfill-other-environment": (
+        "control/test_environments_of_moves.py",
+        "test_a_backfill_with_other_libraries_than_the_driver_is_named",
+    ),
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
@@ -920,6 +924,25 @@ def _(here: Site) -> Provoked:
     here.create()
     return Provoked(
         command="plan NAME", numbers={"shortest": 16}, says="KAPPA_MASK_KEY is not set", remedy="Set KAPPA_MASK_KEY"
+    )
+
+
+@provokes("library-unversioned")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce()
+    packages = here.config.home / "packages"
+    for name, origin in (("prices", {"dir_info": {"editable": True}}), ("rates", {"archive_info": {}})):
+        metadata = packages / f"{name}-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "direct_url.json").write_text(json.dumps({"url": f"file:///srv/{name}", **origin}))
+    patch = here.stack.enter_context(pytest.MonkeyPatch.context())
+    patch.syspath_prepend(packages)
+    return Provoked(
+        command="plan NAME",
+        numbers={"names": ["prices"]},
+        says="Distributions prices are installed from folders",
+        remedy="build a wheel of it",
     )
 
 

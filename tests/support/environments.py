@@ -6,6 +6,7 @@ They link to the packages of the environment that runs the tests: nothing is dow
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -44,14 +45,22 @@ class Environment:
         return self.folder / "bin" / "kappa"
 
 
-def wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built in a copy of what git has, so that no earlier build is in it."""
+def wheel(folder: Path, version: str = "") -> Path:
+    """The wheel of this checkout, built in a copy of what git has, so that no earlier build is in it.
+
+    Args:
+        folder: where it is built.
+        version: its version; empty for that of the checkout.
+    """
     source = folder / "source"
     source.mkdir(parents=True)
     for name in tracked("include", "pyproject.toml", "README.md", "LICENSE"):
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((ROOT / name).read_bytes())
+    if version:
+        place = source / "include" / "kappa" / "__init__.py"
+        place.write_text(re.sub(r'^__version__ = ".*"$', f'__version__ = "{version}"', place.read_text(), flags=re.M))
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, folder=folder)
     (built,) = folder.glob("*.whl")
     return built
@@ -74,8 +83,42 @@ def environment(folder: Path, built: Path, extras: Collection[str] = ()) -> Envi
     """
     venv.create(folder, symlinks=True, with_pip=False)
     distributions = link(folder, built, extras)
-    _pip("--python", folder / "bin" / "python", "install", "--no-deps", "--no-index", built, folder=folder)
+    install(folder, built)
     return Environment(folder=folder, distributions=distributions)
+
+
+def install(folder: Path, *built: Path) -> None:
+    """Install wheels into a virtual environment, and nothing that they require.
+
+    Args:
+        folder: the virtual environment.
+        *built: the wheels.
+    """
+    _pip("--python", folder / "bin" / "python", "install", "--no-deps", "--no-index", *built, folder=folder)
+
+
+def library(folder: Path, name: str, version: str, source: str) -> Path:
+    """A wheel of one module, written by hand.
+
+    Args:
+        folder: where it is written.
+        name: of the distribution and of its module.
+        version: its version.
+        source: the module.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = f"{name}-{version}.dist-info"
+    parts = {
+        f"{name}.py": source,
+        f"{metadata}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{metadata}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{part},,\n" for part in (*parts, f"{metadata}/RECORD"))
+    built = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(built, "w") as archive:
+        for part, text in {**parts, f"{metadata}/RECORD": record}.items():
+            archive.writestr(part, text)
+    return built
 
 
 def link(folder: Path, built: Path, extras: Collection[str] = (), also: Collection[str] = ()) -> frozenset[str]:

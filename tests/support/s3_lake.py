@@ -61,12 +61,12 @@ class S3Rig(Rig):
             with super()._launching(crash):
                 yield
 
-    def _launch(self, config: Config, topology: str, epoch: int, code: str, last_claim: int) -> int:
+    def _launch(self, config: Config, topology: str, epoch: int, code: str, last_claim: int, **where: str) -> int:
         # Not by replace(): a new configuration says which file this process is to read, and what a thread of it opens
         # at that moment would reach the proxy from within the proxy's own process.
         of_driver = copy.copy(config)
         object.__setattr__(of_driver, "lake_client_file", self.proxied)
-        return launch(of_driver, topology, epoch, code, last_claim)
+        return launch(of_driver, topology, epoch, code, last_claim, **where)
 
 
 @contextlib.contextmanager

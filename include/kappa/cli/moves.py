@@ -43,6 +43,14 @@ KeepOld = Annotated[
     ),
 ]
 
+InThisEnvironment = Annotated[
+    bool,
+    typer.Option(
+        "--in-this-environment",
+        help="Where no interpreter has an epoch's own environment, run it in that of this command; stays on record.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -54,6 +62,13 @@ def start(
     topology: Topology,
     epoch: OneEpoch = None,
     allow: Allow = None,
+    in_this_environment: Annotated[
+        bool,
+        typer.Option(
+            "--in-this-environment",
+            help="Make the environment of this command the epoch's own from now on; stays on record.",
+        ),
+    ] = False,
     reason: Reason = "start",
     execute: Execute = False,
     wait: Wait = True,
@@ -64,7 +79,15 @@ def start(
     A stuck driver tries again.
     """
     settings = config()
-    act = control.start.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
+    act = control.start.planned(
+        settings,
+        topology,
+        epoch=epoch,
+        actor=actor(),
+        reason=reason,
+        allow=allow or (),
+        in_this_environment=in_this_environment,
+    )
     if not execute:
         show(act, otherwise="the driver runs", json=json)
         return
@@ -115,6 +138,7 @@ def cutover(
             help="Move readers without approvals that the topology requires; this reason stays on record.",
         ),
     ] = "",
+    in_this_environment: InThisEnvironment = False,
     execute: Execute = False,
     wait: Wait = True,
     json: Json = False,
@@ -132,7 +156,7 @@ def cutover(
     _check_accepted(topologies, accepted)
     epochs = epochs_of(settings.lake)
     members = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
-    act = _handover(settings, members, reason, accepted, keep_old_running, override)
+    act = _handover(settings, members, reason, accepted, keep_old_running, override, in_this_environment)
     if not execute:
         show(act, otherwise=f"{_listed(members)} is requested, or done", json=json)
         return
@@ -146,6 +170,7 @@ def rollback(
         int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")
     ] = None,
     keep_old_running: KeepOld = False,
+    in_this_environment: InThisEnvironment = False,
     reason: Reason = "",
     execute: Execute = False,
     json: Json = False,
@@ -160,13 +185,17 @@ def rollback(
     settings = config()
     _check_names(topologies, to, "--to")
     live = _live(settings, topologies)  # catching up may take hours, and readers may be moved meanwhile
-    recall = moves.recall_together.planned(settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
+    recall = moves.recall_together.planned(
+        settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason, in_this_environment=in_this_environment
+    )
 
     def hand_over() -> None:
         members = recall.outcome()
         for name, back in members.items():
             watch(settings, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-        _handover(settings, members, reason, [], keep_old_running, replaces=live).make()
+        _handover(
+            settings, members, reason, [], keep_old_running, in_this_environment=in_this_environment, replaces=live
+        ).make()
 
     members = recall.outcome()
     what = f"hand over {_listed(members)}{', all in one commit,' if len(members) > 1 else ''} once caught up"
@@ -285,6 +314,7 @@ def _handover(
     accepted: list[str],
     keep_old: bool,
     override: str = "",
+    in_this_environment: bool = False,
     replaces: dict[str, int] | None = None,
 ) -> Act[None]:
     """The cutover of one topology or several, from these live epochs; by default from the present ones."""
@@ -298,6 +328,7 @@ def _handover(
         accept_verdict=accepted,
         keep_old_running=keep_old,
         override=override,
+        in_this_environment=in_this_environment,
         replaces=_live(settings, members) if replaces is None else replaces,
     )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kappa.control.approval import approve, ask, reject
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
     from kappa.control.drivers import answered_reason, start, stop
+    from kappa.control.environments import missing_environment
     from kappa.control.overview import (
         Progress,
         TopologyStatus,
@@ -55,6 +56,7 @@ __all__ = [
     "ensure_driver",
     "history",
     "housekeeping",
+    "missing_environment",
     "plan",
     "previous",
     "progress",
@@ -85,6 +87,7 @@ _HOMES = {
         "rollback",
     ),
     "kappa.control.drivers": ("answered_reason", "start", "stop"),
+    "kappa.control.environments": ("missing_environment",),
     "kappa.control.overview": (
         "Progress",
         "TopologyStatus",

@@ -15,6 +15,7 @@ from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import wish
+from kappa.control.environments import decision, missing_environment
 from kappa.control.plans.premise import Premise
 from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
@@ -43,6 +44,7 @@ def cut_over(
     keep_old_running: bool = False,
     is_approval_required: bool = False,
     override: str = "",
+    in_this_environment: bool = False,
 ) -> Act[None]:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
@@ -55,6 +57,7 @@ def cut_over(
         keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing.
         is_approval_required: whether the epoch must have been approved, also where its topology does not ask for it.
         override: why it goes live without approvals that are missing.
+        in_this_environment: whether it may run in that of this process where its own is not on this host.
     """
     return cut_over_together.planned(
         config,
@@ -66,6 +69,7 @@ def cut_over(
         keep_old_running=keep_old_running,
         is_approval_required=is_approval_required,
         override=override,
+        in_this_environment=in_this_environment,
     )
 
 
@@ -81,6 +85,7 @@ def cut_over_together(
     keep_old_running: bool = False,
     is_approval_required: bool = False,
     override: str = "",
+    in_this_environment: bool = False,
 ) -> Act[None]:
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
@@ -96,6 +101,8 @@ def cut_over_together(
             rollback need not catch up first.
         is_approval_required: whether each epoch must have been approved, also of topologies that do not ask for it.
         override: why they go live without approvals that are missing; on record with it.
+        in_this_environment: whether epochs without a running driver may run in the environment of this process where
+            their own is not on this host; on record with it.
 
     Raises:
         MoveRefusedError: one of them may not move; all reasons of all members are named, and nothing was changed.
@@ -139,6 +146,11 @@ def cut_over_together(
                 config, now.of(member.topology), member.epoch, needed=_needed(member.topology), override=override
             ),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
+            **decision(
+                missing_environment(config, now.of(member.topology), member.epoch),
+                in_this_environment=in_this_environment,
+                command=f"kappa cutover {' '.join(sorted(members))}",
+            ),
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
 
@@ -162,7 +174,14 @@ def _yielding(epochs: Epochs, topology: str, live: int) -> int | None:
 
 @act
 def rollback(
-    config: Config, topology: str, *, to: int | None = None, actor: str, reason: str, premise: Premise | None = None
+    config: Config,
+    topology: str,
+    *,
+    to: int | None = None,
+    actor: str,
+    reason: str,
+    premise: Premise | None = None,
+    in_this_environment: bool = False,
 ) -> Act[int]:
     """Bring a retired epoch back: its driver follows the live one until it can take over; then :func:`cut_over`.
 
@@ -171,12 +190,15 @@ def rollback(
     Args:
         to: the epoch; None for the one that was live before.
         premise: what the person who decided was shown; None where nobody was asked.
+        in_this_environment: whether it may run in that of this process where its own is not on this host.
 
     Returns:
         The epoch that will be live.
     """
     premises = None if premise is None else {topology: premise}
-    together = recall_together.planned(config, {topology: to}, actor=actor, reason=reason, premises=premises)
+    together = recall_together.planned(
+        config, {topology: to}, actor=actor, reason=reason, premises=premises, in_this_environment=in_this_environment
+    )
     return Act(effects=together.effects, outcome=lambda: together.outcome()[topology])
 
 
@@ -188,6 +210,7 @@ def recall_together(
     actor: str,
     reason: str,
     premises: Mapping[str, Premise] | None = None,
+    in_this_environment: bool = False,
 ) -> Act[dict[str, int]]:
     """Bring back epochs of topologies, in one commit; then :func:`cut_over_together`.
 
@@ -196,6 +219,8 @@ def recall_together(
     Args:
         members: topology -> the epoch that is to come back; None for the one that was live before.
         premises: topology -> what the person who decided was shown; one on its way, or live, is left at that.
+        in_this_environment: whether they may run in the environment of this process where their own is not on this
+            host; on record with it.
 
     Returns:
         Topology -> the epoch of it that will be live.
@@ -216,17 +241,21 @@ def recall_together(
                 targets[name], is_new = _recalled(now.of(name), to, members)
                 if is_new and premises is not None:
                     premises[name].check(now.of(name))
+                missing = missing_environment(config, now.of(name), targets[name]) if is_new else None
+                environment = decision(
+                    missing,
+                    in_this_environment=in_this_environment,
+                    command=f"kappa rollback {' '.join(sorted(members))}",
+                )
             except KappaError as error:
                 if len(members) == 1:
                     raise
                 reasons.append(str(error))
                 continue
             if is_new:
-                live = now.of(name).live
+                detail = {"live": now.of(name).live, **environment}
                 events.append(
-                    now.event(
-                        "recalled", targets[name], topology=name, actor=actor, reason=reason, detail={"live": live}
-                    )
+                    now.event("recalled", targets[name], topology=name, actor=actor, reason=reason, detail=detail)
                 )
         _refuse(members, tuple(reasons) or (move_refusals(links(now.records), targets) if events else ()))
         return events

@@ -7,9 +7,11 @@ from collections.abc import Collection, Sequence
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import approval
+from kappa.control.environments import launching_environment
 from kappa.control.removals.leftovers import is_at_work
 from kappa.control.replays import plan, replay
-from kappa.driver.processes.process import driver_end, with_driver
+from kappa.driver.processes.launches import own_environment
+from kappa.driver.processes.process import driver_end, last_claim, settled_status, with_driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
@@ -30,6 +32,7 @@ def start(
     actor: str,
     reason: str = "start",
     allow: Collection[str] = (),
+    in_this_environment: bool = False,
 ) -> Act[int]:
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
@@ -40,12 +43,14 @@ def start(
     Args:
         epoch: the epoch; None for the live one, or the first.
         allow: codes of findings that warn instead of refusing the first epoch.
+        in_this_environment: whether the environment of this process is the epoch's own from now on, on record.
 
     Returns:
         The epoch whose driver runs: the live one, one that will be, or the one asked for.
 
     Raises:
-        IllegalTransitionError: the epoch asked for has ended or is retired.
+        IllegalTransitionError: the epoch asked for has ended or is retired; or it is to run in another environment,
+            and its driver runs.
         RefusedError: the first epoch cannot be planned, the broker knows epochs that this lake does not, or the epoch
             was rebuilt in another lake.
         UnknownEpochError: there is no such epoch.
@@ -76,8 +81,31 @@ def start(
         raise IllegalTransitionError(
             f"Epoch {number} of {topology!r} is {target.stage}: it needs no driver.{way}", epoch=number
         )
-    wishes, _ = wish(epochs, epochs.now(topology), topology, number, actor, reason)
+    if in_this_environment:
+        wishes = _settled(config, epochs, topology, number, actor, reason)
+    else:
+        wishes, _ = wish(epochs, epochs.now(topology), topology, number, actor, reason)
     return Act(effects=with_driver(wishes, config, topology, number), outcome=lambda: number)
+
+
+def _settled(config: Config, epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> tuple[Effect, ...]:
+    """That the environment of this process is an epoch's own, as an effect on the record; none where it is by now."""
+    if settled_status(config, topology, epoch).is_running:
+        raise IllegalTransitionError(
+            f"The driver of epoch {epoch} of {topology!r} runs, in the environment in which it was started. Stop it, "
+            f"then start it in this one: kappa stop {topology} --epoch {epoch} --execute",
+            epoch=epoch,
+        )
+    here = launching_environment(config)
+
+    def decide(now: Now) -> Sequence[Event]:
+        target = now.record.epoch(epoch)
+        if target.is_wanted and own_environment(now.record, epoch, last_claim(config, topology, epoch)) == here:
+            return []
+        return [now.event("start", epoch, actor=actor, reason=reason, detail={"in_environment": here})]
+
+    effects, _ = epochs.effects(epochs.now(topology), decide)
+    return effects
 
 
 @act

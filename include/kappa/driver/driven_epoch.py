@@ -13,7 +13,9 @@ import structlog
 
 from kappa.config import Config
 from kappa.delta.published import PublishedTable
+from kappa.driver.processes import launches
 from kappa.driver.upstreams import Upstreams
+from kappa.environments import files, interpreters
 from kappa.errors import ConflictError, DataLossError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.kafka import markers
@@ -26,6 +28,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.slices.places import check_topics
 from kappa.slices.topics import ownership, turns
 from kappa.slices.writing import check_mask
@@ -185,8 +188,8 @@ class DrivenEpoch:
         return max(broker.partitions(topic) for topic in self.plan.topic_ids)
 
 
-def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> None:
-    """Claim the epoch in its ledger.
+def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> dict[str, Any]:
+    """Claim the epoch in its ledger; what the claim says of the environment of this process.
 
     Args:
         epoch: the epoch.
@@ -217,14 +220,24 @@ def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> None:
             writer=sign.beat.writer,
         )
     check_mask(epoch.topology, state, epoch.config.mask_key)
+    environment = _environment(epoch, state.claim)
     try:
-        epoch.ledger.claim(epoch.writer, epoch.code, state)
+        epoch.ledger.claim(epoch.writer, epoch.code, state, environment=environment)
     except ConflictError as error:
         raise DriverAlreadyRunningError(
             f"Another driver claimed epoch {epoch.paths.epoch} of {epoch.topology.name!r} at the same moment."
         ) from error
     crash_point("claim")
     _check_not_ended(epoch)
+    return environment
+
+
+def _environment(epoch: DrivenEpoch, before: LedgerRow | None) -> dict[str, str]:
+    """What a claim says of the environment of this process, which it stores; a crash leaves a file without a claim."""
+    present = interpreters.here(epoch.config).environment
+    files.store(epoch.config.lake, present)
+    own = launches.own_environment(epoch.record(), epoch.paths.epoch, before) or present.id
+    return {"environment": present.id} | ({"instead_of": own} if own != present.id else {})
 
 
 def _check_not_ended(epoch: DrivenEpoch) -> None:

@@ -26,6 +26,7 @@ from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
+from kappa.environments import files
 from kappa.errors import DisagreementError, KappaError, LakeMovedError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.monitoring.metrics import Metrics
@@ -150,16 +151,22 @@ class Driver:
 
     def _life(self) -> str:
         epoch, voice = self.epoch, self.voice
-        claim(epoch, self._last_claim)
+        environment = claim(epoch, self._last_claim)
         record = epoch.record()
         standing = self._standing(record)
         self._open_exporter(is_live=standing["role"] == "live")
         standing["metrics"] = voice.exporter.address
-        first = replace(heartbeat.this_process(epoch.writer, epoch.code), owner=epoch.topology.owner, **standing)
+        first = replace(
+            heartbeat.this_process(epoch.writer, epoch.code), owner=epoch.topology.owner, **environment, **standing
+        )
         voice.start_beating(first, epoch.has_claim)
         probe = JvmProbe(voice.watchdog, lambda: self.engines.opened_session, epoch.config.beat_seconds)
         voice.notices.open(record, epoch.epochs.lake_id())
-        voice.log.info("claimed", code=epoch.code)
+        voice.log.info("claimed", code=epoch.code, **environment)
+        if "instead_of" in environment:
+            description = files.described(epoch.paths.lake, **environment)
+            voice.log.warning("another environment", description=description)
+            voice.notices.strays(description, environment["environment"], at=first.at.isoformat())
         if record.epoch(epoch.paths.epoch).stage is not Stage.SEEDED:
             discard(epoch.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"

@@ -43,7 +43,7 @@ class Notice:
 
     Attributes:
         id: the same for each try; a receiver that already has it may drop the notice.
-        event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER`` or ``ROLLBACK``.
+        event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER``, ``ROLLBACK`` or ``ENVIRONMENT``.
         message: what happened, for people.
         command: the next command.
         at: when it happened, ISO 8601, UTC.
@@ -193,6 +193,29 @@ class Notices:
             topology=name,
             epoch=epoch,
             message=line.message,
+            command=f"kappa status {name}",
+            at=at,
+            owner=self._owner,
+        )
+        self._add([(None, notice)])
+
+    def strays(self, description: str, environment: str, at: str) -> None:
+        """Queue a notice that the epoch runs in another environment than its own, which is not an event.
+
+        Args:
+            description: both environments, and how they differ.
+            environment: id of the one in which it runs.
+            at: since when.
+        """
+        if self._thread is None:
+            return
+        name, epoch = self._paths.topology, self._paths.epoch
+        notice = Notice(
+            id=f"{self._lake}/{name}/{epoch}/ENVIRONMENT/{environment[:12]}",
+            event="ENVIRONMENT",
+            topology=name,
+            epoch=epoch,
+            message=f"Runs in {description}.",
             command=f"kappa status {name}",
             at=at,
             owner=self._owner,

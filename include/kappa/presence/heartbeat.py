@@ -54,6 +54,8 @@ class Heartbeat:
         metrics: ``host:port`` where it answers Prometheus; empty where it does not.
         pids: inode of the PID namespace in which ``pid`` counts; 0 where the system has none.
         owner: the team or person whom the code that it runs names; empty where it names none.
+        environment: id of the environment in which it runs; empty for a process that has none of an epoch.
+        instead_of: id of the epoch's own environment, where it runs in another one.
     """
 
     writer: str
@@ -74,6 +76,8 @@ class Heartbeat:
     metrics: str = ""
     pids: int = 0
     owner: str = ""
+    environment: str = ""
+    instead_of: str = ""
 
     @property
     def is_here(self) -> bool:

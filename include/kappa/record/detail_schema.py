@@ -37,6 +37,9 @@ _SAVEPOINT = Field("text", "name of the savepoint before it")
 _REPORT = Field("JSON text", "the report of the comparison")
 _VERDICT = Field("text", "`same`, `differs` or `failed`")
 _TAKEN = Field("boolean", "true: of no driver: its lake is copied, or its epoch removed")
+_IN_ENVIRONMENT = Field("text", "id of the environment in which it is to run from then on, by decision")
+_ENVIRONMENT = Field("text", "id of the environment in which the driver runs")
+_INSTEAD_OF = Field("text", "id of the epoch's own environment, where the driver runs in another one")
 
 #: Kinds that are not named have none.
 EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
@@ -94,7 +97,8 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "until": Field("time", "how long it waits"),
     },
     "rejected": {"hours": Field("number", "for how long the tables stay")},
-    "recalled": {"live": Field("number or null", "the live epoch")},
+    "start": {"in_environment": _IN_ENVIRONMENT},
+    "recalled": {"live": Field("number or null", "the live epoch"), "in_environment": _IN_ENVIRONMENT},
     "handover": {
         "from": Field("number or null", "the live epoch"),
         "keep_old_running": Field("boolean", "whether the old epoch follows on"),
@@ -103,6 +107,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "approved": Field("object", "by whom and when, where it was approved"),
         "override": Field("object", "why it goes live without approvals that it needs"),
         "accepted_verdict": Field("text", "`failed`, where that was accepted"),
+        "in_environment": _IN_ENVIRONMENT,
     },
     "standing": {"handover": _HANDOVER, "group": _GROUP, "at": _STANDING},
     "withdrawn": {"handover": _HANDOVER, "group": _GROUP, "together": _TOGETHER},
@@ -118,6 +123,9 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "together": _TOGETHER,
         "topics": Field("object", "versioned topic -> where its readers leave the one and begin the other"),
         "reconciled": Field("object", "reconciled topic -> how many rows and tombstones it gets"),
+        "environment": _ENVIRONMENT,
+        "instead_of": _INSTEAD_OF,
+        "in_environment": _IN_ENVIRONMENT,
     },
     "stuck": {
         "error": Field("text", "the error"),
@@ -212,7 +220,7 @@ _MASKED = Field("table -> columns", "columns that no reader gets without a right
 
 #: Kinds that are not named have none.
 ROWS: Mapping[Kind, Mapping[str, Field]] = {
-    "claim": {"taken": _TAKEN},
+    "claim": {"taken": _TAKEN, "environment": _ENVIRONMENT, "instead_of": _INSTEAD_OF},
     "plan": {
         "archived": _ARCHIVED,
         "roots": _ROOTS,

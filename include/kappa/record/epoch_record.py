@@ -297,6 +297,11 @@ class TopologyRecord:
             )
         return self.candidate.epoch
 
+    def environment_of(self, epoch: int) -> str:
+        """Id of the environment in which somebody decided to run an epoch; empty where nobody did."""
+        decisions = [e.detail for e in self.recent_events if e.epoch == epoch and "in_environment" in e.detail]
+        return str(decisions[-1]["in_environment"]) if decisions else ""
+
     def named_seqs(self, epoch: int) -> set[int]:
         """Slices of an epoch whose commits have a name: their files are kept."""
         return {int(event.detail["seq"]) for event in self.savepoints.values() if event.epoch == epoch}

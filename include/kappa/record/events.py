@@ -199,7 +199,8 @@ def intent(event: Event) -> str:
         "relocated": f"put on record that the lake with {epoch} is at {detail.get('to')} from now on",
         "restored": f"put on record that commits of other programs in {epoch} were undone",
     }
-    return intents.get(event.event, f"put {event.event!r} of {epoch} on record")
+    where = f", in environment {detail['in_environment'][:12]} from then on" if "in_environment" in detail else ""
+    return intents.get(event.event, f"put {event.event!r} of {epoch} on record") + where
 
 
 def lasting(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -30,7 +30,7 @@ from kappa.errors import (
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
-from kappa.record.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
+from kappa.record.ledger_rows import ENVIRONMENT_FIELDS, FORMAT, FORMER_FIELDS, LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState, StateBuilder, begun, stays
 from kappa.record.past_commits import PastCommits
 from kappa.replay import stored
@@ -106,7 +106,15 @@ class Ledger:
         """
         return [_from_record(record) for record in islice(self._log.newest_first(), most)][::-1]
 
-    def claim(self, writer: str, code: str, expected: LedgerState, *, is_taken: bool = False) -> None:
+    def claim(
+        self,
+        writer: str,
+        code: str,
+        expected: LedgerState,
+        *,
+        is_taken: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Take the epoch for a writer.
 
         Idempotent for one writer. A crash right after it leaves a claim that the next driver supersedes.
@@ -116,6 +124,7 @@ class Ledger:
             code: content hash of the code that it runs.
             expected: the state on which the decision to claim was made.
             is_taken: whether no driver makes it.
+            environment: fields of the claim about the environment of its driver; None for those of the claim before.
 
         Raises:
             ConflictError: the ledger moved since; look again who has the epoch.
@@ -124,7 +133,10 @@ class Ledger:
             state = self.state()
             if state.last != expected.last:
                 raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
-            detail = {"taken": True} if is_taken else {}
+            if environment is None:
+                before = {} if state.claim is None else state.claim.detail
+                environment = {name: before[name] for name in ENVIRONMENT_FIELDS if name in before}
+            detail = {**({"taken": True} if is_taken else {}), **environment}
             self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code, detail=detail))
 
     def seal(self) -> None:

@@ -24,6 +24,9 @@ FORMAT = 3
 #: Fields of a detail under their names before format 3: a row with one of them would be read as if it were empty.
 FORMER_FIELDS = frozenset({"folded", "folds"})
 
+#: Fields of a claim that say in which environment its driver runs.
+ENVIRONMENT_FIELDS = ("environment", "instead_of")
+
 Kind = Literal[
     "claim",
     "plan",
@@ -123,6 +126,16 @@ class LedgerRow:
         Of a lake that is copied, and of an epoch that is removed.
         """
         return bool(self.detail.get("taken"))
+
+    @property
+    def environment(self) -> str:
+        """Id of the environment in which the driver of a claim runs; empty in rows of earlier code."""
+        return str(self.detail.get("environment", ""))
+
+    @property
+    def own_environment(self) -> str:
+        """Id of the environment in which the epoch of a claim is to run; empty in rows of earlier code."""
+        return str(self.detail.get("instead_of", self.environment))
 
     @property
     def is_replacement(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from kappa import clock
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import Event
+from kappa.record.ledger_rows import ENVIRONMENT_FIELDS
 from kappa.record.ledger_state import BegunState
 from kappa.record.topology_records import TopologyRecords
 from kappa.replay.proof.certificate import Certificate
@@ -117,6 +118,7 @@ def moved(
         "plan": record.epoch(handover.epoch).planned.detail["plan_id"],
         "certificate": certificate.to_json(),
         "keep_old_running": bool(handover.detail.get("keep_old_running")),
+        **_environment(record, handover.epoch, state),
         **_group_of(handover),
         **extras,
     }
@@ -129,6 +131,14 @@ def moved(
         reason=handover.reason,
         detail=detail,
     )
+
+
+def _environment(record: TopologyRecord, epoch: int, state: BegunState) -> dict[str, str]:
+    """The environment of the driver that takes over, and that in which somebody decided to run the epoch."""
+    decision = record.environment_of(epoch)
+    detail = {} if state.claim is None else state.claim.detail
+    fields = {name: str(detail[name]) for name in ENVIRONMENT_FIELDS if name in detail}
+    return fields | ({"in_environment": decision} if decision else {})
 
 
 def _group_of(handover: Event) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if missing := unreadable(topology, facts):
         return _plan(request, facts, [*findings, *missing], now)
     findings += request_rules.mask_key_missing(topology)
+    findings += request_rules.library_unversioned(facts.unversioned)
     findings += output_rules.schema_findings(topology)
     findings += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     findings += log_rules.open_transactions(facts.log.stable, facts.log.high)

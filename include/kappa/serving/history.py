@@ -83,6 +83,16 @@ class Entry:
         return set_asides.described(set_asides.from_list({**one, **decision} for one in self.detail["records"]))
 
     @property
+    def environment(self) -> str:
+        """The environment of a move, of its request or of a start, in words; empty where none is on record."""
+        decision, environment = (str(self.detail.get(name, "")) for name in ("in_environment", "environment"))
+        if decision and environment in ("", decision):
+            return f"in environment {decision[:12]}, by decision"
+        if "instead_of" in self.detail:
+            return f"in environment {environment[:12]} instead of its own, {self.detail['instead_of'][:12]}"
+        return f"in environment {environment[:12]}" if environment else ""
+
+    @property
     def reconciled(self) -> str:
         """Records that a move sent to topics of tables, in words; empty where it sent none."""
         counts: Mapping[str, Mapping[str, int]] = self.detail.get("reconciled", {})

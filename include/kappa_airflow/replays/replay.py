@@ -324,5 +324,6 @@ class CutOver(AwaitStage):
                 replaces=replaced_by(self.answer),
                 keep_old_running=bool(context["params"].get("keep_old_running")),
                 is_approval_required=then_in(context) == Then.ASK,
+                in_this_environment=bool(context["params"].get("in_this_environment")),
             )
         return self._await(context, config, restarts=restarts)

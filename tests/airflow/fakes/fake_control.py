@@ -97,7 +97,7 @@ def changed(config):
         temporary.replace(path)
 
 
-def start(config, topology, *, epoch=None, actor, reason="start", allow=()):
+def start(config, topology, *, epoch=None, actor, reason="start", allow=(), in_this_environment=False):
     with changed(config) as now:
         if topology not in now["live"]:
             now["live"][topology] = 1
@@ -275,11 +275,13 @@ def cut_over_together(
     keep_old_running=False,
     is_approval_required=False,
     override="",
+    in_this_environment=False,
 ):
     with changed(config) as now:
         moved = {name: epoch for name, epoch in members.items() if now["live"].get(name) != epoch}
         for topology, epoch in moved.items():
             entry, live = _entry(now, topology, epoch), now["live"].get(topology)
+            _check_environment(entry, in_this_environment)
             if entry["stage"] != "VERIFIED":
                 raise MoveRefusedError(f"Epoch {epoch} of {topology} is {entry['stage']}; nothing was changed.")
             expected = (replaces or {}).get(topology, live)
@@ -302,8 +304,19 @@ def hand_over(now, members):
         entry.update(stage="CUT_OVER", together=members)
 
 
-def recall_together(config, members, *, actor, reason, premises=None):
+def missing_environment(config, record, epoch):
+    return _entry(world(config), record.topology, epoch).get("missing")
+
+
+def _check_environment(entry, in_this_environment):
+    if entry.get("missing") and not in_this_environment:
+        raise MoveRefusedError(entry["missing"])
+
+
+def recall_together(config, members, *, actor, reason, premises=None, in_this_environment=False):
     with changed(config) as now:
+        for topology, to in members.items():
+            _check_environment(_entry(now, topology, to), in_this_environment)
         for topology, to in members.items():
             if premises is not None and not _entry(now, topology, to).get("recalled"):
                 premises[topology].check(record(config, topology))

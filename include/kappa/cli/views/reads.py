@@ -12,6 +12,7 @@ import typer
 from kappa import control
 from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
 from kappa.control.deployed import deployed
+from kappa.environments import files
 from kappa.errors import DamagedTableError, LedgerError, UsageError
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
@@ -113,6 +114,13 @@ def status(
         for s in statuses
         for p in s.epochs
         if p.last_slice and p.is_wanted
+    )
+    say(
+        f"{s.topology} epoch {p.epoch} {'runs' if p.driver.is_running else 'ran'} in "
+        f"{files.described(settings.lake, p.driver.environment, p.driver.instead_of)}"
+        for s in statuses
+        for p in s.epochs
+        if p.driver.environment and not p.stage.is_ended
     )
     say(f"{s.topology}: {name} is now {own}" for s in statuses for name, own in s.topics.items())
     say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in statuses for epoch, topics in s.reads.items())
@@ -339,7 +347,7 @@ def _remark(entry: Entry) -> str:
     """The reason and the outcome."""
     parts = [
         entry.reason or entry.outcome,
-        *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside) if more),
+        *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside, entry.environment) if more),
     ]
     return " ".join(filter(None, parts))
 

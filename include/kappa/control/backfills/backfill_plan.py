@@ -12,6 +12,7 @@ from kappa.config import Config
 from kappa.control.backfills.backfill_reading import spanned
 from kappa.control.backfills.backfill_span import SpannedMember, member_of, off_grid, windowed_tables
 from kappa.control.backfills.proposal import Backfill
+from kappa.control.environments import backfill_findings
 from kappa.errors import UsageError, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
@@ -92,6 +93,7 @@ def propose(
         outputs=selection,
     )
     findings = backfill_rules.no_such_output(topology, selection, names)
+    findings += backfill_findings(config, record, epoch.epoch)
     upstreams = {binding.topology for binding in epoch.bound.values()}
     findings += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, selection)]
     members: list[SpannedMember] = []

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kappa.errors import LakeUnreachableError
-from kappa.names import epochs_log
+from kappa.names import epochs_log, launcher_file
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
 #: In the target, by whom it is being filled; the last file of a copy is there when they go.
 MARKS = "_kappa/copy/"
+#: What hosts have that start drivers here: those of the copy are others.
+LAUNCHERS = launcher_file("", "").lstrip("/").removesuffix(".json")
 #: What its writers make and drop: temporary files of Kappa, of object_store and of Hadoop, with Hadoop's checksums.
 _SCRATCH = re.compile(r"(?:.*\.tmp|.*#\d+|\..*\.crc|heartbeat\.json)")
 #: What a driver computes again, in the folder of an epoch.
@@ -57,9 +59,11 @@ def is_copied(name: str) -> bool:
     Examples:
         >>> is_copied("_kappa/plans/1f.json"), is_copied("orders/e0001/heartbeat.json")
         (True, False)
+        >>> is_copied("_kappa/environments/1f.json"), is_copied("_kappa/launchers/h.json")
+        (True, False)
     """
     last = name.rpartition("/")[2]
-    return not name.startswith(MARKS) and not _SCRATCH.fullmatch(last) and not _RECOMPUTED.fullmatch(name)
+    return not name.startswith((MARKS, LAUNCHERS)) and not _SCRATCH.fullmatch(last) and not _RECOMPUTED.fullmatch(name)
 
 
 def is_entry(name: str) -> bool:

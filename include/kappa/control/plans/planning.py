@@ -14,6 +14,7 @@ from kappa.control.plans.existing_tables import columns_of
 from kappa.control.plans.needed_topics import next_epoch, surveyed_topics
 from kappa.control.plans.sampling import sounded
 from kappa.control.plans.schema_facts import schema_facts
+from kappa.environments import interpreters
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
@@ -162,6 +163,7 @@ def surveyed_facts(
         topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},
+        unversioned=interpreters.here(config).unversioned,
     )
 
 

@@ -12,6 +12,8 @@ import structlog
 from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.driver.processes.targets import write_targets
+from kappa.environments import launchers
+from kappa.environments.launchers import Launcher
 from kappa.errors import KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
@@ -19,6 +21,8 @@ from kappa.presence import heartbeat
 #: Time between two looks, and the longest pause before a driver that keeps dying is started again.
 LOOK_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 120.0
+#: Time between two looks at what is installed on this host.
+ANNOUNCE_SECONDS = 30.0
 
 #: A state that is not an adjective, in words.
 _STATES = {"never": "not started yet"}
@@ -37,12 +41,16 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     """
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}
+    here: Launcher | None = None
+    announced = -ANNOUNCE_SECONDS
     while not stopping.wait(LOOK_SECONDS):
         try:
             statuses = {one: process.driver_status(config, *one) for one in process.wanted_drivers(config)}
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
+        if statuses and time.monotonic() > announced + ANNOUNCE_SECONDS:
+            announced, here = time.monotonic(), _announce(config, here)
         for one, status in statuses.items():
             if status.state == "unconfirmed":  # the next look tells
                 continue
@@ -62,6 +70,23 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
         if targets is not None:
             _tell(config, targets)
     end_local(config)
+    if here is not None:
+        try:
+            launchers.withdraw(config, here)
+        except (OSError, KappaError) as error:
+            log.error("environments not withdrawn", error=str(error))
+
+
+def _announce(config: Config, before: Launcher | None) -> Launcher | None:
+    """Say in the lake which environments this host has, if that changed; what was said where it cannot be."""
+    try:
+        here = launchers.this_host(config)
+        if here != before:
+            launchers.write(config, here)
+    except (OSError, KappaError) as error:  # the drivers are what this process is for
+        log.error("environments not written", error=str(error))
+        return before
+    return here
 
 
 def check(config: Config) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from kappa.config import PREFIX, Config
+from kappa.driver.processes import launches
 from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
@@ -28,7 +29,7 @@ print(driver.pid)
 _OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
 
 
-def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int) -> int:
+def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int, *, environment: str = "") -> int:
     """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
 
     It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
@@ -41,6 +42,8 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
         code: content hash of its code.
         last_claim: number of the claim that was the last in its ledger when the launch was decided on, 0 for none: a
             driver that comes up after another one's claim ends.
+        environment: id of the environment in which it is to run: with the interpreter of this host that has it, or
+            that of this process where none has.
 
     Returns:
         The driver's process id.
@@ -60,10 +63,13 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
     env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
+    if env.get("PYSPARK_PYTHON") == sys.executable:  # a driver set it for its own workers
+        env.pop("PYSPARK_PYTHON")
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
     arguments = {"topology": topology, "epoch": epoch, "code": code, "claim": last_claim}
     words = (word for name, value in arguments.items() for word in (f"--{name}", str(value)))
-    command = [sys.executable, "-P", "-m", "kappa.driver", *words]  # not what lies in the working folder
+    # Not what lies in the working folder.
+    command = [launches.python(config, environment), "-P", "-m", "kappa.driver", *words]
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(

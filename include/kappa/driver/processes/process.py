@@ -13,6 +13,7 @@ from datetime import datetime
 
 from kappa.acts import Effect
 from kappa.config import Config
+from kappa.driver.processes import launches
 from kappa.driver.processes.launcher import launch, log_file
 from kappa.errors import KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
@@ -50,6 +51,8 @@ class DriverStatus:
         records_per_second: rate of its last slice.
         metrics: ``host:port`` where it answers Prometheus; None where it does not.
         owner: the team or person whom the code that it runs names; empty where it names none.
+        environment: id of the environment in which it runs or ran; empty for one of earlier code.
+        instead_of: id of the epoch's own environment, where it runs in another one.
     """
 
     topology: str
@@ -64,6 +67,8 @@ class DriverStatus:
     records_per_second: float | None = None
     metrics: str | None = None
     owner: str = ""
+    environment: str = ""
+    instead_of: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -96,7 +101,7 @@ def with_driver(
 
     if config.launcher == "elsewhere":
         return effects
-    if not _settled_status(config, topology, epoch).is_running:
+    if not settled_status(config, topology, epoch).is_running:
         what = f"start the driver of epoch {epoch} of {topology}"
         return (*effects, Effect(what=what, values={"topology": topology, "epoch": epoch}, make=start))
     if not effects:
@@ -120,16 +125,18 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
         UnknownEpochError: there is no such epoch.
         KappaError: the driver ended before its first heartbeat; the message names its log.
     """
-    status = _settled_status(config, topology, epoch)
+    status = settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
-    claim = _last_claim(config, topology, epoch)
-    status = _settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
+    claim = last_claim(config, topology, epoch)
+    status = settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
     if status.is_running:
         return status
-    record = epochs_of(config.lake).record(topology).epoch(epoch)
+    record = epochs_of(config.lake).record(topology)
+    environment = launches.own_environment(record, epoch, claim)
     # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
-    pid = launch(config, topology, epoch, record.code, 0 if claim is None else claim.n)
+    code, number = record.epoch(epoch).code, 0 if claim is None else claim.n
+    pid = launch(config, topology, epoch, code, number, environment=environment)
     born = heartbeat.process_start(pid)
     deadline = time.monotonic() + LAUNCH_SECONDS
     while time.monotonic() < deadline:
@@ -144,8 +151,8 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
 
 def _after_end(config: Config, topology: str, epoch: int) -> DriverStatus:
     """The status of an epoch whose launched driver has ended: another one, which was first, may be about to beat."""
-    claim = _last_claim(config, topology, epoch)
-    status = _settled_status(config, topology, epoch, claimant="" if claim is None else claim.writer)
+    claim = last_claim(config, topology, epoch)
+    status = settled_status(config, topology, epoch, claimant="" if claim is None else claim.writer)
     if status.is_running or status.state == "stopped":
         return status
     raise KappaError(
@@ -155,7 +162,7 @@ def _after_end(config: Config, topology: str, epoch: int) -> DriverStatus:
     )
 
 
-def _last_claim(config: Config, topology: str, epoch: int) -> LedgerRow | None:
+def last_claim(config: Config, topology: str, epoch: int) -> LedgerRow | None:
     """The last claim in an epoch's ledger."""
     return Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().claim
 
@@ -204,8 +211,8 @@ def _news(config: Config, topology: str, epoch: int) -> DriverStatus | None:
         return None
 
 
-def _settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
-    """The same, after as many looks as it takes to know."""
+def settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
+    """The driver of an epoch, after as many looks as it takes to know whether one of another host is alive."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
     return _status(topology, epoch, liveness.settled(path, config.stale_seconds, claimant=claimant))
 
@@ -235,6 +242,8 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
         records_per_second=beat.records_per_second,
         metrics=beat.metrics or None,
         owner=beat.owner,
+        environment=beat.environment,
+        instead_of=beat.instead_of,
     )
 
 

@@ -305,3 +305,18 @@ def _together(parts: Sequence[str]) -> str:
 
 def _behind(offsets: Offsets, other: Offsets) -> list[tuple[TopicPartition, int]]:
     return [(at, offset) for at, offset in offsets.items() if at in other and offset < other[at]]
+
+
+BACKFILL_OTHER_ENVIRONMENT = warns(
+    "backfill-other-environment",
+    "The rows are computed in the environment of this command, not in that of live epoch {epoch}{differences}.",
+    "Run the command with the Python in which the epoch's driver runs: `kappa status {topology}` names its "
+    "environment.",
+    way_out="Run the command with the Python in which the epoch's driver runs: `kappa status` names its environment.",
+)
+
+
+def other_environment(topology: str, epoch: int, environment: str, differences: str) -> list[Finding]:
+    """Libraries of another version compute the rows."""
+    words = {"topology": topology, "differences": differences}
+    return [BACKFILL_OTHER_ENVIRONMENT(words, epoch=epoch, environment=environment)]

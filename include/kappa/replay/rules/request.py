@@ -358,3 +358,17 @@ def append_outputs_lost(appends: tuple[str, ...]) -> list[Finding]:
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(names), n=1)
     return f"Did you mean {near[0]!r}? " if near else ""
+
+
+LIBRARY_UNVERSIONED = warns(
+    "library-unversioned",
+    "Distributions {listing} are installed from folders, editable or on the import path: their versions say nothing of "
+    "their content, and a change of it is on no record. A rollback could run other code of them.",
+    "No action needed for what the topology does not import. Otherwise build a wheel of it and install that, or put "
+    "its modules beside the topology's file, where they are stored with the epoch.",
+)
+
+
+def library_unversioned(names: tuple[str, ...]) -> list[Finding]:
+    """Code that the topology may import can change without a trace."""
+    return [LIBRARY_UNVERSIONED({"listing": ", ".join(names)}, names=list(names))] if names else []

@@ -1,0 +1,133 @@
+"""The environments of epochs: where one runs, and what is missing where it is to be brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kappa.config import Config
+from kappa.driver.processes import launches
+from kappa.driver.processes.process import last_claim, settled_status
+from kappa.environments import files, interpreters, launchers
+from kappa.environments.environment import Difference, Environment, differences
+from kappa.errors import MoveRefusedError, UsageError
+from kappa.record.epoch_record import TopologyRecord
+from kappa.replay.findings import Finding
+from kappa.replay.rules import backfill as backfill_rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingEnvironment:
+    """An epoch's own environment that no interpreter has, on this host or on those that start drivers.
+
+    Attributes:
+        epoch: the epoch.
+        environment: id of its environment.
+        label: the same for people.
+        here: id of the environment in which its driver would run.
+        differences: how that differs from the epoch's own; None where the lake does not say what that was.
+    """
+
+    topology: str
+    epoch: int
+    environment: str
+    label: str
+    here: str
+    differences: tuple[Difference, ...] | None
+
+    def __str__(self) -> str:
+        return (
+            f"Epoch {self.epoch} of {self.topology!r} ran in environment {self.label}, which no interpreter here "
+            f"has{files.listed(self.differences)}."
+        )
+
+
+def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> MissingEnvironment | None:
+    """Why an epoch whose driver is to be started would not run in its own environment; None where it would.
+
+    A driver that runs needs nothing. Where hosts elsewhere start drivers, and none says what it has, nothing is known.
+    """
+    environment = launches.own_environment(record, epoch, last_claim(config, record.topology, epoch))
+    here = _here(config, environment) if environment else None
+    if here is None or here == environment or settled_status(config, record.topology, epoch).is_running:
+        return None
+    then, now = files.read(config.lake, environment), _present(config, here)
+    return MissingEnvironment(
+        topology=record.topology,
+        epoch=epoch,
+        environment=environment,
+        label=environment[:12] if then is None else then.label,
+        here=here,
+        differences=None if then is None or now is None else differences(then, now),
+    )
+
+
+def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
+    """That a command of this process would compute rows of an epoch in another environment than its driver does."""
+    claim = last_claim(config, record.topology, epoch)
+    here = interpreters.here(config).environment
+    if claim is None or claim.environment in ("", here.id):
+        return []
+    then = files.read(config.lake, claim.environment)
+    listing = files.listed(None if then is None else differences(then, here))
+    return backfill_rules.other_environment(record.topology, epoch, claim.environment, listing)
+
+
+def _here(config: Config, environment: str) -> str | None:
+    """Id of the environment in which a driver would be started that is to run in another; None where nobody says."""
+    if config.launcher != "elsewhere":
+        has_own = interpreters.python_of(config, environment) is not None
+        return environment if has_own else launching_environment(config)
+    hosts = launchers.read(config.lake)
+    return environment if any(environment in host.environments for host in hosts) else _own(hosts)
+
+
+def launching_environment(config: Config) -> str:
+    """Id of the environment in which a driver is started whose own is not to be had.
+
+    Raises:
+        UsageError: hosts elsewhere start drivers, and none says what it has.
+    """
+    if config.launcher != "elsewhere":
+        return interpreters.own(config).environment.id
+    own = _own(launchers.read(config.lake))
+    if own is None:
+        raise UsageError(
+            "No host that starts drivers says which environment it has, and KAPPA_LAUNCHER is elsewhere. Start one "
+            "there: kappa drivers"
+        )
+    return own
+
+
+def _own(hosts: Sequence[launchers.Launcher]) -> str | None:
+    return hosts[0].own if hosts else None
+
+
+def _present(config: Config, id: str) -> Environment | None:
+    """The environment of this process, which is in the lake once a driver ran there; or that of a host."""
+    own = interpreters.own(config).environment
+    return own if own.id == id else files.read(config.lake, id)
+
+
+def decision(missing: MissingEnvironment | None, *, in_this_environment: bool, command: str) -> dict[str, str]:
+    """What a move's event says of the environment: nothing where the epoch's own is here.
+
+    Args:
+        missing: the epoch's own environment that is not here.
+        in_this_environment: whether the epoch may run in the one that is here instead.
+        command: the command that says so, without its option.
+
+    Raises:
+        MoveRefusedError: its own is not here, and it may not.
+    """
+    if missing is None:
+        return {}
+    if in_this_environment:
+        return {"in_environment": missing.here}
+    raise MoveRefusedError(
+        f"{missing} Nothing was changed. Name an interpreter that has it in KAPPA_ENVIRONMENTS, or let the epoch run "
+        f"in the environment that is here, on record: {command} --in-this-environment",
+        environment=missing.environment,
+        here=missing.here,
+        differences=None if missing.differences is None else [vars(one) for one in missing.differences],
+    )

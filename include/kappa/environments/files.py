@@ -1,0 +1,72 @@
+"""Environments in the lake, each a file by its id."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kappa.environments.environment import Difference, Environment, differences
+from kappa.errors import LedgerError, NewerFormatError
+from kappa.names import environment_file
+from kappa.store.stores import store_of
+
+#: Most differences in a text.
+MOST = 12
+
+
+def store(lake: str, environment: Environment) -> None:
+    """Store an environment, unless it is there. Idempotent; a crash leaves a file that no claim names."""
+    path = environment_file(lake, environment.id)
+    files = store_of(path)
+    if files.head(path) is None:
+        files.make_folder(path.rpartition("/")[0])
+        files.put(path, environment.to_json().encode(), is_durable=True)
+
+
+@lru_cache(maxsize=256)  # what an id names never changes
+def load(lake: str, id: str) -> Environment:
+    """A stored environment.
+
+    Raises:
+        LedgerError: it is not there, or was altered.
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
+    path = environment_file(lake, id)
+    data = store_of(path).get(path)
+    if data is None:
+        raise LedgerError(f"The lake does not hold environment {id[:12]}, which a claim names: {path}.", path=path)
+    return Environment.from_json(data, path)
+
+
+def read(lake: str, id: str) -> Environment | None:
+    """A stored environment; None where it is not there, or cannot be read."""
+    try:
+        return load(lake, id)
+    except (LedgerError, NewerFormatError):
+        return None
+
+
+def described(lake: str, environment: str, instead_of: str = "") -> str:
+    """The environment of a driver, and how it differs from the epoch's own where it is another one; for people.
+
+    Args:
+        environment: id of the one in which it runs.
+        instead_of: id of the epoch's own; empty where it runs there.
+    """
+    now, then = read(lake, environment), read(lake, instead_of) if instead_of else None
+    text = f"environment {environment[:12] if now is None else now.label}"
+    if not instead_of:
+        return text
+    own = instead_of[:12] if then is None else then.label
+    return f"{text} instead of its own, {own}{listed(None if then is None or now is None else differences(then, now))}"
+
+
+def listed(changes: tuple[Difference, ...] | None) -> str:
+    """Differences after a colon, for people: the first of many.
+
+    Args:
+        changes: None where the lake does not say what was installed.
+    """
+    if changes is None:
+        return ", of which the lake does not say what was installed"
+    more = f"; and {len(changes) - MOST} more" if len(changes) > MOST else ""
+    return f": {'; '.join(map(str, changes[:MOST]))}{more}"

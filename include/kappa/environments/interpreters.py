@@ -1,0 +1,127 @@
+"""Interpreters of this host, with the environment of each: that of this process, and those that a setting names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kappa.config import Config
+from kappa.environments import installed as installed_module
+from kappa.environments.environment import PLATFORM, Environment
+from kappa.environments.installed import installed
+from kappa.errors import KappaError
+
+#: How long an interpreter may take to say what is installed for it.
+ANSWER_SECONDS = 60.0
+#: Interpreter and import path -> its last answer.
+_answers: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """A Python interpreter of this host.
+
+    Attributes:
+        path: its program, as it is called: a link of a virtual environment leads elsewhere.
+        environment: what is installed for it.
+        unversioned: names of distributions whose version says nothing of their content.
+    """
+
+    path: str
+    environment: Environment
+    unversioned: tuple[str, ...] = ()
+
+
+def here(config: Config) -> Interpreter:
+    """What is installed for this very process: a driver says so of itself."""
+    return _interpreter(config, sys.executable, installed(sys.path))
+
+
+def own(config: Config) -> Interpreter:
+    """The interpreter of this process, as a driver would be started with it: without the folder of the command.
+
+    Raises:
+        KappaError: it does not start.
+    """
+    answer = _answer(sys.executable)
+    if answer is None:
+        raise KappaError(
+            f"The interpreter {sys.executable} of this process does not run. Look at it: {sys.executable} -V",
+            path=sys.executable,
+        )
+    return _interpreter(config, sys.executable, answer)
+
+
+def others(config: Config) -> tuple[Interpreter, ...]:
+    """The interpreters that the setting names and that run, in its order; those with this process's own are none."""
+    answers = ((path, _answer(path)) for path in matches(config.environments) if path != sys.executable)
+    return tuple(_interpreter(config, path, answer) for path, answer in answers if answer is not None)
+
+
+def python_of(config: Config, environment: str) -> str | None:
+    """The interpreter of this host with an environment, by its id; None where there is none.
+
+    That of this process counts first.
+    """
+    if own(config).environment.id == environment:
+        return sys.executable
+    return next((one.path for one in others(config) if one.environment.id == environment), None)
+
+
+def matches(patterns: str) -> tuple[str, ...]:
+    """Programs that the patterns of a setting name, each once: in the order of the patterns, sorted for each."""
+    paths = [path for pattern in patterns.split(",") if pattern.strip() for path in _programs(Path(pattern.strip()))]
+    return tuple(dict.fromkeys(paths))
+
+
+def _programs(pattern: Path) -> list[str]:
+    paths = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+    return [str(path) for path in paths if path.is_file() and os.access(path, os.X_OK)]
+
+
+def _interpreter(config: Config, path: str, answer: Mapping[str, Any]) -> Interpreter:
+    return Interpreter(
+        path=path,
+        environment=Environment(python=answer["python"], distributions=answer["distributions"], image=config.image),
+        unversioned=tuple(name for name in answer["unversioned"] if name != PLATFORM),
+    )
+
+
+def _answer(path: str) -> Mapping[str, Any] | None:
+    """What an interpreter says of itself; asked again once a folder of its path has changed. None where it fails."""
+    key = (path, os.environ.get("PYTHONPATH", ""))
+    answer = _answers.get(key)
+    if answer is not None and _times(answer["folders"]) == answer["folders"]:
+        return answer
+    try:
+        run = subprocess.run(
+            [path, "-P", str(Path(installed_module.__file__))],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd="/",
+            timeout=ANSWER_SECONDS,
+        )
+        values: Mapping[str, Any] = json.loads(run.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    _answers[key] = values
+    return values
+
+
+def _times(folders: Mapping[str, int]) -> dict[str, int]:
+    """Folder -> time of its last change, of those that are there."""
+    times = {}
+    for folder in folders:
+        try:
+            times[folder] = Path(folder).stat().st_mtime_ns
+        except OSError:
+            continue
+    return times

@@ -1,0 +1,92 @@
+"""What hosts have that start drivers for others: a file of each in the lake, while its ``kappa drivers`` runs.
+
+A command on a host that starts no drivers reads there what those hosts have. A crash leaves the file: an epoch that
+relies on it then runs in another environment, which its claim says.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict, dataclass
+
+from kappa.config import Config
+from kappa.environments import files, interpreters
+from kappa.errors import LedgerError
+from kappa.names import launcher_file
+from kappa.replay import stored
+from kappa.store.stores import store_of
+
+#: The format that this code writes, and the newest one that it reads.
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """What a host that starts drivers has.
+
+    Attributes:
+        host: its name.
+        own: id of the environment of its ``kappa drivers``, in which a driver runs whose own is on no host.
+        environments: ids of all that its interpreters have, sorted.
+    """
+
+    host: str
+    own: str
+    environments: tuple[str, ...] = ()
+
+
+def this_host(config: Config) -> Launcher:
+    """What this host has now; interpreters are asked again after something was installed for them."""
+    own = interpreters.own(config)
+    ids = {one.environment.id for one in (own, *interpreters.others(config))}
+    return Launcher(host=socket.gethostname(), own=own.environment.id, environments=tuple(sorted(ids)))
+
+
+def write(config: Config, launcher: Launcher) -> None:
+    """Replace the file of a host, after the environment in which it runs. Idempotent."""
+    files.store(config.lake, interpreters.own(config).environment)
+    path = launcher_file(config.lake, launcher.host)
+    store = store_of(path)
+    store.make_folder(path.rpartition("/")[0])
+    store.put(path, to_json(launcher).encode())
+
+
+def withdraw(config: Config, launcher: Launcher) -> None:
+    """Remove the file of a host that starts no more drivers."""
+    path = launcher_file(config.lake, launcher.host)
+    store_of(path).delete(path)
+
+
+def read(lake: str) -> tuple[Launcher, ...]:
+    """All hosts with a file, sorted; none where no ``kappa drivers`` that writes one runs.
+
+    Raises:
+        LedgerError: a file was cut short or altered.
+        NewerFormatError: newer code wrote one in a format that this code does not read.
+    """
+    folder = launcher_file(lake, "").rpartition("/")[0]
+    paths = sorted(file.path for file in store_of(folder).files(folder) if file.path.endswith(".json"))
+    contents = ((path, store_of(path).get(path)) for path in paths)
+    return tuple(from_json(content, path) for path, content in contents if content is not None)
+
+
+def to_json(launcher: Launcher) -> str:
+    """The stored form of a launcher."""
+    return json.dumps({"format": FORMAT, **asdict(launcher)}, indent=1)
+
+
+def from_json(content: bytes | str, where: str) -> Launcher:
+    """A stored launcher.
+
+    Raises:
+        LedgerError: it was cut short or altered.
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
+    try:
+        values = json.loads(content)
+        stored.check_format(values.get("format"), FORMAT, what="launcher", where=where)
+        launcher = stored.read(Launcher, values)
+    except (ValueError, AttributeError) as error:
+        raise LedgerError(f"The file {where} of a launcher was cut short or altered.", path=where) from error
+    return Launcher(host=launcher.host, own=launcher.own, environments=tuple(launcher.environments))

@@ -1,0 +1,68 @@
+"""Checks of settings whose type does not say what they may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kappa.errors import ConfigError
+
+
+def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
+    """Refuse what cannot be meant.
+
+    Args:
+        values: settings by name.
+        places: name -> the setting as it is named where it is set, for messages.
+
+    Raises:
+        ConfigError: a value is malformed, or two settings exclude each other.
+    """
+    _check_approvals(values.get("approvals_from", ""), places)
+    _check_webhook(values.get("webhook_url", ""), values.get("webhook_url_file", ""), places)
+    _check_metrics(values.get("metrics", ""), places)
+    _check_environments(values.get("environments", ""), places)
+
+
+def _check_approvals(value: str, places: Mapping[str, str]) -> None:
+    if value not in ("", "airflow"):
+        raise ConfigError(
+            f"{places['approvals_from']}={value!r} is neither airflow nor empty. Set it to airflow, or remove it.",
+            name="approvals_from",
+            value=value,
+        )
+
+
+def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
+    """Refuse what cannot be meant; the URL is a secret, and in no message."""
+    if url and not re.match(r"https?://[^/\s]", url):
+        raise ConfigError(
+            f"{places['webhook_url']} is not a URL: it begins with http:// or https://.", name="webhook_url"
+        )
+    if url and file:
+        raise ConfigError(
+            f"{places['webhook_url']} and {places['webhook_url_file']} are both set. Remove one of them.",
+            name="webhook_url",
+        )
+
+
+def _check_metrics(value: str, places: Mapping[str, str]) -> None:
+    if value and not re.fullmatch(r"(?:.+:)?\d{1,5}", value):
+        raise ConfigError(
+            f"{places['metrics']}={value!r} is neither a port nor address:port. Set it to 0 for any free port of "
+            "loopback.",
+            name="metrics",
+            value=value,
+        )
+
+
+def _check_environments(value: str, places: Mapping[str, str]) -> None:
+    relative = [one.strip() for one in value.split(",") if one.strip() and not one.strip().startswith("/")]
+    if relative:
+        raise ConfigError(
+            f"{places['environments']} names {relative[0]!r}, which is not an absolute path: drivers and the commands "
+            "that start them have other folders. Write it from the root: /opt/kappa/*/bin/python",
+            name="environments",
+            value=value,
+        )
