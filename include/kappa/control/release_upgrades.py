@@ -67,7 +67,7 @@ class ReleaseUpgrade:
         report = self.proposal.evidence if self.proposal else None
         if self.proposal is None or report is None:
             return "none"
-        rows = sum(one.rows_live or 0 for one in (*report.tables, *report.outputs))
+        rows = sum(one.rows_live or 0 for one in report.tables) + sum(one.rows_live or 0 for one in report.outputs)
         slices = f"{self.proposal.slices} slice{'s' * (self.proposal.slices != 1)}"
         return f"{slices}, {rows:,} rows equal" if self.proposal.is_equal else f"{slices}, {report.verdict}"
 
