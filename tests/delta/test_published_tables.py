@@ -365,5 +365,26 @@ def test_a_writer_that_was_frozen_until_its_entry_was_cleaned_up_publishes_after
         Path(lake.path, "_delta_log", f"{number:020}.json").unlink()
     lake.append(1, 5, "r5")
     monkeypatch.setattr("kappa.delta.published._LOOK_SECONDS", -1.0)  # it was frozen for hours
+    with pytest.raises(ConflictError):
+        frozen.publish(lake.origin(1))
     assert not frozen.publish(lake.origin(1)) and lake.ids() == ["a", "r2", "r3", "r4", "r5"]
     assert not Path(lake.path, "_delta_log", f"{1:020}.json").exists() and DeltaTable(lake.path).version() == 4
+
+
+def test_a_writer_that_was_frozen_over_a_cutover_publishes_nothing_over_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    frozen = PublishedTable(lake.path, RETENTION)
+    assert frozen.shown() is not None  # after that it learned that its epoch is live
+    lake.create(2)
+    lake.append(2, 1, "A")
+    lake.publish(2)
+    lake.append(1, 2, "b")
+    monkeypatch.setattr("kappa.delta.published._LOOK_SECONDS", -1.0)  # it was frozen for hours
+    with pytest.raises(ConflictError):
+        frozen.publish(lake.origin(1))
+    assert lake.ids() == ["A"]
+    shown = frozen.shown()
+    assert shown is not None and shown.epoch == 2

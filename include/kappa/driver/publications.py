@@ -87,6 +87,8 @@ class Publications:
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
+        if epoch.record().live != epoch.paths.epoch:  # asked after the look: what was published since is a conflict
+            return False
         if shown is not None and shown.epoch != epoch.paths.epoch and self._is_behind(place, state, shown.offsets):
             if not may_merge:
                 return False
