@@ -321,6 +321,27 @@ def test_files_stay_for_the_retention_after_they_left(lake: Lake, monkeypatch: p
     assert lake.published.needed("_e0001") == set() and len(lake.published.needed("_e0002")) == 1
 
 
+def test_a_driver_that_lives_long_does_not_remember_all_files_that_were_ever_removed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.delta.published.CHECKPOINT_EVERY", 4)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    monkeypatch.setattr(clock, "now", lambda: now)
+    schema = pa.schema(DeltaTable(lake.source(1)).schema().to_arrow())
+    for seq in range(1, 10):
+        tables.overwrite(lake.source(1), pa.Table.from_pylist([{"_seq": seq, "id": "x"}], schema), seq)
+        lake.publish(1)
+        now += timedelta(days=1)
+    state = lake.published.look()
+    assert state is not None and state.version == 8 and len(state.tombstones) == 8
+    assert [len(lake.published.needed("_e0001")), len(state.files)] == [8, 1]
+    for seq in range(10, 14):
+        tables.overwrite(lake.source(1), pa.Table.from_pylist([{"_seq": seq, "id": "x"}], schema), seq)
+        lake.publish(1)
+        now += timedelta(days=1)
+    assert len(state.tombstones) == 8
+
+
 def test_upkeep_of_an_epoch_spares_files_of_its_published_table(lake: Lake) -> None:
     for seq in (1, 2):
         lake.append(1, seq, f"r{seq}")

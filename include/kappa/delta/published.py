@@ -270,6 +270,7 @@ class PublishedTable:
             self._check_point()
         if version % CHECKPOINT_EVERY == 0:
             self._clean_up(version)
+            state.forget_removals(_milliseconds() - self.retention.total_seconds() * 1000)
 
     def _check_point(self) -> None:
         """Sum the log up for those who open it. The commit is made whatever comes of it."""
