@@ -12,70 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from support.published_lake import RETENTION, SCHEMA, Lake
 
 from kappa import clock
 from kappa.delta import tables, vacuum
 from kappa.delta.log_state import state_of
-from kappa.delta.published import EPOCH, LOG_ENTRIES, VERSION, Origin, PublishedTable
+from kappa.delta.published import EPOCH, LOG_ENTRIES, VERSION, PublishedTable
 from kappa.errors import ConflictError, PublicationError
-from kappa.topology.ddl import columns_of
-
-SCHEMA = "id STRING NOT NULL, amount BIGINT"
-RETENTION = timedelta(days=7)
-HIDDEN = frozenset(column.name for column in (tables.SEQ, *tables.LINEAGE))
-
-
-class Lake:
-    """A published table, and tables of epochs below it."""
-
-    def __init__(self, root: Path) -> None:
-        self.path = str(root / "shop.sales" / "sales")
-        self.published = PublishedTable(self.path, RETENTION)
-        self.shown_offsets: dict[int, dict[str, Any]] = {}
-
-    def source(self, epoch: int) -> str:
-        return f"{self.path}/_e{epoch:04d}"
-
-    def create(self, epoch: int, schema: str = SCHEMA, partition_by: tuple[str, ...] = ()) -> None:
-        columns = (tables.SEQ, *columns_of(schema, "sales"), *tables.LINEAGE)
-        tables.create(self.source(epoch), columns, partition_by=partition_by)
-
-    def append(self, epoch: int, seq: int, *ids: str | None, **more: Any) -> None:
-        rows = [{"_seq": seq, "id": name, "amount": seq, **more} for name in ids]
-        table = DeltaTable(self.source(epoch))
-        schema = pa.schema(table.schema().to_arrow())
-        tables.append(self.source(epoch), pa.Table.from_pylist(rows, schema), seq, "plan")
-
-    def origin(self, epoch: int) -> Origin:
-        path = self.source(epoch)
-        return Origin(
-            path=path,
-            folder=f"_e{epoch:04d}",
-            epoch=epoch,
-            version=tables.version(path),
-            hidden=HIDDEN,
-            offsets=lambda seq: {"sales": {"0": seq}},
-        )
-
-    def publish(self, epoch: int) -> int:
-        """Publish until all is shown; how many commits it took."""
-        before = -1 if (state := state_of(self.path)) is None else state.version
-        while not self.published.publish(self.origin(epoch)):
-            pass
-        return DeltaTable(self.path).version() - before
-
-    def ids(self, version: int | None = None) -> list[str]:
-        return sorted(DeltaTable(self.path, version=version).to_pyarrow_table()["id"].to_pylist())
-
-    def entry(self, version: int | None = None) -> list[dict[str, Any]]:
-        number = DeltaTable(self.path).version() if version is None else version
-        lines = Path(self.path, "_delta_log", f"{number:020}.json").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    def changes(self, version: int) -> set[bool]:
-        """Whether the files of an entry change rows."""
-        files = [action.get("add") or action.get("remove") for action in self.entry(version)]
-        return {file["dataChange"] for file in files if file is not None}
 
 
 @pytest.fixture
@@ -321,6 +264,27 @@ def test_files_stay_for_the_retention_after_they_left(lake: Lake, monkeypatch: p
     assert lake.published.needed("_e0001") == set() and len(lake.published.needed("_e0002")) == 1
 
 
+def test_a_driver_that_lives_long_does_not_remember_all_files_that_were_ever_removed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.delta.published.CHECKPOINT_EVERY", 4)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    monkeypatch.setattr(clock, "now", lambda: now)
+    schema = pa.schema(DeltaTable(lake.source(1)).schema().to_arrow())
+    for seq in range(1, 10):
+        tables.overwrite(lake.source(1), pa.Table.from_pylist([{"_seq": seq, "id": "x"}], schema), seq)
+        lake.publish(1)
+        now += timedelta(days=1)
+    state = lake.published.look()
+    assert state is not None and state.version == 8 and len(state.tombstones) == 8
+    assert [len(lake.published.needed("_e0001")), len(state.files)] == [8, 1]
+    for seq in range(10, 14):
+        tables.overwrite(lake.source(1), pa.Table.from_pylist([{"_seq": seq, "id": "x"}], schema), seq)
+        lake.publish(1)
+        now += timedelta(days=1)
+    assert len(state.tombstones) == 8
+
+
 def test_upkeep_of_an_epoch_spares_files_of_its_published_table(lake: Lake) -> None:
     for seq in (1, 2):
         lake.append(1, seq, f"r{seq}")
@@ -365,5 +329,26 @@ def test_a_writer_that_was_frozen_until_its_entry_was_cleaned_up_publishes_after
         Path(lake.path, "_delta_log", f"{number:020}.json").unlink()
     lake.append(1, 5, "r5")
     monkeypatch.setattr("kappa.delta.published.LOOK_SECONDS", -1.0)  # it was frozen for hours
+    with pytest.raises(ConflictError):
+        frozen.publish(lake.origin(1))
     assert not frozen.publish(lake.origin(1)) and lake.ids() == ["a", "r2", "r3", "r4", "r5"]
     assert not Path(lake.path, "_delta_log", f"{1:020}.json").exists() and DeltaTable(lake.path).version() == 4
+
+
+def test_a_writer_that_was_frozen_over_a_cutover_publishes_nothing_over_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    frozen = PublishedTable(lake.path, RETENTION)
+    assert frozen.shown() is not None  # after that it learned that its epoch is live
+    lake.create(2)
+    lake.append(2, 1, "A")
+    lake.publish(2)
+    lake.append(1, 2, "b")
+    monkeypatch.setattr("kappa.delta.published.LOOK_SECONDS", -1.0)  # it was frozen for hours
+    with pytest.raises(ConflictError):
+        frozen.publish(lake.origin(1))
+    assert lake.ids() == ["A"]
+    shown = frozen.shown()
+    assert shown is not None and shown.epoch == 2

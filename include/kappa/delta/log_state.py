@@ -75,6 +75,11 @@ class LogState:
             elif (info := action.get("commitInfo")) is not None:
                 self.info = info
 
+    def forget_removals(self, before: float) -> None:
+        """Drop tombstones of files that were removed before a time, in milliseconds since 1970 in UTC."""
+        recent = {path: one for path, one in self.tombstones.items() if one.get("deletionTimestamp", 0) >= before}
+        self.tombstones = recent
+
     def advance(self, path: str, version: int | None = None) -> list[list[Action]]:
         """Take in the entries since, up to a version or to the newest; return them.
 

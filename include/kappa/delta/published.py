@@ -130,9 +130,11 @@ class PublishedTable:
             return self._state
 
     def shown(self) -> Shown | None:
-        """What it shows as of the last look, the first of which is made here; None where there is no table."""
-        state = self._state or self.look()
-        return None if state is None else shown_by(self.path, state)
+        """What it shows as of the last look, which is made here if there was none lately; None if there is no table."""
+        with self._lock:
+            is_due = self._state is None or uptime() - self._looked > LOOK_SECONDS
+            state = self.look() if is_due else self._state
+            return None if state is None else shown_by(self.path, state)
 
     def prepare(self, origin: Origin) -> None:
         """Read the files of an epoch that is about to be shown: right after the move only the rest is read.
@@ -149,16 +151,18 @@ class PublishedTable:
         Files that were merged without a change of rows are a commit of their own, so that readers of a stream need not
         read the rows again. A crash leaves the commit whole or not at all.
 
+        The commit follows the state that the last look saw. A caller that looks, and asks after that whether the epoch
+        is live, never publishes an epoch over its successor, however long it was frozen in between.
+
         Returns:
             Whether it was there already.
 
         Raises:
-            ConflictError: another process published at the same time; nothing was done. Look again.
+            ConflictError: another process published since the last look; nothing was done. Look again.
             PublicationError: the epoch's table has features that a published table does not show.
         """
         with self._lock:
-            is_due = self._state is None or uptime() - self._looked > LOOK_SECONDS
-            state = self.look() if is_due else self._state
+            state = self.look() if self._state is None else self._state
             if state is None:
                 self._commit(LogState(), self._whole(LogState(), origin), origin)
                 return False
@@ -267,6 +271,7 @@ class PublishedTable:
             self._check_point()
         if version % CHECKPOINT_EVERY == 0:
             self._clean_up(version)
+            state.forget_removals(_milliseconds() - self.retention.total_seconds() * 1000)
 
     def _check_point(self) -> None:
         """Sum the log up for those who open it. The commit is made whatever comes of it."""

@@ -49,7 +49,7 @@ class Publications:
 
         Args:
             record: the topology's record.
-            is_asked: whether it is due in any case.
+            is_asked: whether all of it is due, in as many commits as it takes.
             may_merge: whether no slice is in work.
 
         Raises:
@@ -63,7 +63,9 @@ class Publications:
             if not is_asked and now - self._times.get(place, -pause) < pause:
                 continue
             try:
-                has_published = self._publish(place, state, may_merge=may_merge)
+                has_published = is_left = self._publish(place, state, may_merge=may_merge)
+                while is_asked and is_left:  # files that were merged without a change of rows are a commit of their own
+                    is_left = self._publish(place, epoch.ledger.state(look=False), may_merge=may_merge)
             except StaleWriterError:
                 raise
             except Exception as error:  # readers by path wait; the stream goes on, and the next look tries again
@@ -99,6 +101,8 @@ class Publications:
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
+        if epoch.record().live != epoch.paths.epoch:  # asked after the look: what was published since is a conflict
+            return False
         if shown is not None and shown.epoch != epoch.paths.epoch and self._is_behind(place, state, shown.offsets):
             if not may_merge:
                 return False

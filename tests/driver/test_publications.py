@@ -1,0 +1,82 @@
+"""Looks of a live driver at what it has to publish, without Spark or a broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support import epoch_record
+from support.live_lake import NAME, live_lake, open_run
+
+from kappa.config import Config
+from kappa.delta import tables, vacuum
+from kappa.delta.published import SEQ
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.driver.merges import Merges
+from kappa.driver.publications import Publications
+from kappa.driver.voice import Voice
+from kappa.slices.places import record_files
+
+PLACE = "outputs/notifications"
+#: Values of columns by their types in Arrow; numbers aside.
+VALUES = {"string": "x", "timestamp[us, tz=UTC]": datetime(2026, 3, 1, tzinfo=UTC)}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    return live_lake(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def epoch(config: Config) -> DrivenEpoch:
+    """The live epoch, claimed by a driver."""
+    epoch = DrivenEpoch(config, NAME, 1)
+    epoch.ledger.claim(epoch.writer, epoch.code, epoch.ledger.state())
+    return epoch
+
+
+@pytest.fixture
+def publications(epoch: DrivenEpoch) -> Publications:
+    voice = Voice(epoch)
+    return Publications(epoch, voice, Merges(epoch, LazyEngines(epoch, voice), voice))
+
+
+def append(epoch: DrivenEpoch, seq: int) -> None:
+    """A row of an output, of a slice that is on record."""
+    path = epoch.paths.place(PLACE)
+    schema = pa.schema(DeltaTable(path).schema().to_arrow())
+    row = {field.name: seq if field.name == "_seq" else VALUES.get(str(field.type), 1) for field in schema}
+    tables.append(path, pa.Table.from_pylist([row], schema), seq)
+
+
+def test_a_look_on_request_publishes_all_of_the_way_over_merged_files(
+    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum, "COMPACT_AFTER", 2)
+    publications.look(epoch.record(), is_asked=True)
+    for seq in (3, 4, 5):
+        append(epoch, seq)
+    vacuum.compact(epoch.paths.place(PLACE))
+    append(epoch, 6)
+    run = open_run(config)
+    run.writer = epoch.writer
+    record_files(run)
+    epoch.ledger.state()
+    publications.look(epoch.record(), is_asked=True)
+    published = DeltaTable(epoch.paths.published("notifications"))
+    assert (published.version(), published.transaction_version(SEQ)) == (3, 6)
+    assert published.to_pyarrow_table().num_rows == 4
+
+
+def test_a_look_with_a_record_from_before_a_move_publishes_nothing(
+    config: Config, epoch: DrivenEpoch, publications: Publications
+) -> None:
+    record = epoch.record()
+    moved = {"moved": {"from": 1, "at": {"pos": {"0": 2}}}}
+    epoch_record.tell(config, NAME, 2, *epoch_record.SECOND, "moved", by_event=moved)
+    publications.look(record, is_asked=True)
+    assert not DeltaTable.is_deltatable(epoch.paths.published("notifications"))
