@@ -42,4 +42,4 @@ def test_the_demo_runs_with_the_versions_at_either_end_of_the_ranges(
     )
     versions = re.findall(r"^(apache-airflow|delta-spark|deltalake|pyspark)==(.*)$", lock.read_text(), re.MULTILINE)
     print(resolution, dict(versions))
-    assert (shown.count("PROVED "), shown.count("FAILED ")) == (5, 0), shown[-3000:]
+    assert re.findall(r"^(PROVED|FAILED) ", shown, re.MULTILINE) == ["PROVED"] * 5, shown[-3000:]
