@@ -17,7 +17,7 @@ from kappa.errors import DriverNotRunningError, KappaError, UnknownTopologyError
 from kappa.faults import crash_point
 from kappa.record import code as code_store
 from kappa.record.epochs import epochs_of
-from kappa.replay.proof.verdict import Verdict
+from kappa.replay.proof.verdict import OutputDiff, TableDiff, Verdict
 
 if TYPE_CHECKING:
     from kappa.spark.session import LazySession
@@ -67,7 +67,8 @@ class ReleaseUpgrade:
         report = self.proposal.evidence if self.proposal else None
         if self.proposal is None or report is None:
             return "none"
-        rows = sum(one.rows_live or 0 for one in report.tables) + sum(one.rows_live or 0 for one in report.outputs)
+        members: tuple[TableDiff | OutputDiff, ...] = (*report.tables, *report.outputs)
+        rows = sum(one.rows_live or 0 for one in members)
         slices = f"{self.proposal.slices} slice{'s' * (self.proposal.slices != 1)}"
         return f"{slices}, {rows:,} rows equal" if self.proposal.is_equal else f"{slices}, {report.verdict}"
 
