@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from kappa.delta import tables
-from kappa.delta.published import Origin
+from kappa.delta.published import Origin, Shown
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.merges import Merges
 from kappa.driver.voice import Voice
@@ -22,6 +24,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
 from kappa.serving.hidden_columns import hidden_of
+from kappa.serving.published_tables import waiting_since
 
 _OWN_COLUMNS = frozenset(column.name for column in (tables.SEQ, *tables.LINEAGE))
 
@@ -38,6 +41,7 @@ class Publications:
         self._voice = voice
         self._merges = merges
         self._times: dict[str, float] = {}
+        self._shown: dict[str, Shown | None] = {}
 
     def look(self, record: TopologyRecord, *, is_asked: bool = False, may_merge: bool = False) -> None:
         """Publish what is due: at most one commit per table and ``publish_seconds``.
@@ -52,6 +56,7 @@ class Publications:
         """
         epoch, now = self._epoch, time.monotonic()
         if record.live != epoch.paths.epoch:
+            self._voice.exporter.unpublished()
             return
         state, pause = epoch.ledger.state(look=False), epoch.config.publish_seconds
         for place in [place for place in state.recorded if place.startswith(SERVED)]:
@@ -68,6 +73,7 @@ class Publications:
                 has_published = True
             if has_published:
                 self._times[place] = time.monotonic()
+        self._measure(record, state)
 
     def prepare(self) -> None:
         """Read the files of this epoch, which is about to go live, and what its published tables show now."""
@@ -80,10 +86,21 @@ class Publications:
             except Exception as error:  # the move does not wait for it
                 self._voice.log.warning("publication not prepared", place=place, error=first_line(error))
 
+    def _measure(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Tell since when each published table has lacked a commit."""
+        epoch, moved = self._epoch, record.last_move
+        moved_at = None if moved is None else moved.at
+
+        def since(place: str) -> datetime | None:
+            return waiting_since(epoch.paths, state, place, self._shown.get(place), moved_at)
+
+        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+            self._voice.exporter.published(place, partial(since, place))
+
     def _publish(self, place: str, state: LedgerState, *, may_merge: bool) -> bool:
         """Publish a table, if it shows anything else; whether it was tried."""
         epoch, published = self._epoch, self._epoch.published(place)
-        shown = published.shown()
+        self._shown[place] = shown = published.shown()
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
@@ -94,7 +111,7 @@ class Publications:
             state = epoch.ledger.state()
         started = time.monotonic()
         published.publish(self._origin(place, state))
-        shown = published.shown()
+        self._shown[place] = shown = published.shown()
         if shown is not None:
             self._voice.log.info(
                 "published",
