@@ -53,7 +53,8 @@ def begun(config: Config) -> tuple[EpochPaths, Ledger]:
     ledger = Ledger(paths.ledger)
     ledger.create()
     ledger.claim(WRITER, "c", ledger.state())
-    create_table(paths.table("t"), pa.schema({"id": pa.int64()}))
+    for path in (paths.changes("t"), paths.table("t")):
+        create_table(path, pa.schema({"id": pa.int64()}))
     heartbeat.write(paths.heartbeat, heartbeat.this_process(WRITER, "c"))
     return paths, ledger
 
@@ -174,12 +175,13 @@ def test_what_a_late_writer_leaves_is_found_and_removed(config: Config) -> None:
     paths, _ = begun(config)
     removed(paths)
     assert leftovers(config) == []
-    create_table(paths.table("t"), pa.schema({"id": pa.int64()}))
+    for path in (paths.changes("t"), paths.table("t")):
+        create_table(path, pa.schema({"id": pa.int64()}))
     row_files.keep(f"{paths.ledger}_history", "one", [{"n": 1}], pa.schema({"n": pa.int64()}))
     late = Ledger(paths.ledger)
     late.create()
     late.claim(WRITER, "c", late.state())  # came up before the removal, and looks at the record after this
-    assert leftovers(config) == [paths.root]
+    assert leftovers(config) == [paths.root, paths.table("t")]
     assert paths_below(paths.root) == [] and leftovers(config) == []
     with pytest.raises((StaleWriterError, LedgerError)):
         late.append(row())

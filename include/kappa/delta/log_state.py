@@ -44,6 +44,7 @@ class LogState:
         metadata: the last ``metaData`` action.
         protocol: the last ``protocol`` action.
         info: the ``commitInfo`` of the newest entry that was read; empty where that was a checkpoint's.
+        has_statistics: whether files keep their statistics, which take most of the memory.
     """
 
     version: int = -1
@@ -53,12 +54,14 @@ class LogState:
     metadata: Action = field(default_factory=dict)
     protocol: Action = field(default_factory=dict)
     info: Action = field(default_factory=dict)
+    has_statistics: bool = True
 
     def apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         """Take the actions of an entry, or of a checkpoint, in."""
         for action in actions:
             if (add := action.get("add")) is not None:
-                self.files[add["path"]] = add
+                without = {} if self.has_statistics else {"stats"}
+                self.files[add["path"]] = {name: value for name, value in add.items() if name not in without}
                 self.tombstones.pop(add["path"], None)
             elif (remove := action.get("remove")) is not None:
                 self.files.pop(remove["path"], None)
@@ -92,10 +95,15 @@ class LogState:
         return entries
 
 
-def state_of(path: str, version: int | None = None) -> LogState | None:
+def state_of(path: str, version: int | None = None, *, has_statistics: bool = True) -> LogState | None:
     """The state of a table as of a version, or as of now; None where there is no table.
 
     One listing of its log, then its last checkpoint before the version and each entry since.
+
+    Args:
+        path: the table.
+        version: the Delta version; None for the newest.
+        has_statistics: whether files keep their statistics.
 
     Raises:
         DamagedTableError: files of the log are missing or torn.
@@ -108,7 +116,7 @@ def state_of(path: str, version: int | None = None) -> LogState | None:
     if newest is None:
         return None
     last = newest if version is None else version
-    state = LogState()
+    state = LogState(has_statistics=has_statistics)
     if earlier := [number for number in checkpoints if number <= last]:
         for name in checkpoints[max(earlier)]:
             state.apply(_checkpoint(path, name))

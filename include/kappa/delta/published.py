@@ -121,7 +121,7 @@ class PublishedTable:
         """Take in what was committed since the last look; None where there is no table."""
         with self._lock:
             if self._state is None or not self._is_there(self._state.version):
-                self._state = state_of(self.path)
+                self._state = state_of(self.path, has_statistics=False)
                 self._is_foreign = self._state is not None and not _is_own(self._state)
             else:
                 for actions in self._state.advance(self.path):
@@ -192,6 +192,7 @@ class PublishedTable:
     def _whole(self, state: LogState, origin: Origin) -> _Change:
         """The difference between what is shown and an epoch's table as a whole."""
         source = self._source_state(origin)
+        self._source = None  # from here on entries are enough
         files = {f"{origin.folder}/{path}": add for path, add in source.files.items()}
         for add in files.values():
             _check_file(origin.path, add)
@@ -258,7 +259,7 @@ class PublishedTable:
             self._state = None
             raise ConflictError(f"Another process published {self.path} first.", path=self.path)
         crash_point("publish.commit", version)
-        state.info = {}
+        state.info, state.has_statistics = {}, False
         state.apply(actions)
         state.version, self._state, self._is_foreign = version, state, False
         self._looked = self._succeeded = uptime()

@@ -6,6 +6,7 @@ driver that died, is made good by the driver of whichever epoch is live.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,6 +27,8 @@ from kappa.record.merge_on_read import contents_of
 from kappa.serving.hidden_columns import hidden_of
 from kappa.serving.published_tables import waiting_since
 
+#: Least time between two looks of a candidate at the files that are to be published when it goes live.
+PREPARE_SECONDS = 60.0
 _OWN_COLUMNS = frozenset(column.name for column in (tables.SEQ, *tables.LINEAGE))
 
 
@@ -42,6 +45,8 @@ class Publications:
         self._merges = merges
         self._times: dict[str, float] = {}
         self._shown: dict[str, Shown | None] = {}
+        self._problems: dict[str, str] = {}
+        self._prepared = -math.inf
 
     def look(self, record: TopologyRecord, *, is_asked: bool = False, may_merge: bool = False) -> None:
         """Publish what is due: at most one commit per table and ``publish_seconds``.
@@ -67,16 +72,23 @@ class Publications:
             except StaleWriterError:
                 raise
             except Exception as error:  # readers by path wait; the stream goes on, and the next look tries again
-                self._voice.log.error(
-                    "not published", place=place, error=f"{type(error).__name__}: {first_line(error)}"
-                )
+                self._complain(place, f"{type(error).__name__}: {first_line(error)}")
                 has_published = True
             if has_published:
                 self._times[place] = time.monotonic()
         self._measure(record, state)
 
+    def _complain(self, place: str, problem: str) -> None:
+        """Log why a table is not published; once, however often it is tried."""
+        if self._problems.get(place) != problem:
+            self._voice.log.error("not published", place=place, error=problem)
+        self._problems[place] = problem
+
     def prepare(self) -> None:
-        """Read the files of this epoch, which is about to go live, and what its published tables show now."""
+        """Read the files of this epoch, which may go live, and what its published tables show now; every minute."""
+        if time.monotonic() - self._prepared < PREPARE_SECONDS:
+            return
+        self._prepared = time.monotonic()
         state = self._epoch.ledger.state(look=False)
         for place in [place for place in state.recorded if place.startswith(SERVED)]:
             try:
@@ -111,6 +123,7 @@ class Publications:
             state = epoch.ledger.state()
         started = time.monotonic()
         published.publish(self._origin(place, state))
+        self._problems.pop(place, None)
         self._shown[place] = shown = published.shown()
         if shown is not None:
             self._voice.log.info(
