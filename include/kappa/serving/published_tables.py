@@ -153,7 +153,7 @@ def _unshown(paths: EpochPaths, state: LedgerState, place: str, shown: Shown) ->
     folder, _, name = place.partition("/")
 
     def is_missing(row: LedgerRow) -> bool:
-        if shown.seq is not None and shown.seq >= row.seq:
+        if place not in row.delta_versions or (shown.seq is not None and shown.seq >= row.seq):
             return False
         is_merged = folder != "tables" or contents_of(paths, row, name).is_merged
         return not is_merged or row.delta_versions[place] > shown.source_version
