@@ -24,6 +24,7 @@ from kappa.control import overview
 from kappa.delta import tables
 from kappa.delta.damage import entry_of
 from kappa.delta.published import Origin, PublishedTable
+from kappa.errors import DamagedTableError
 from kappa.names import EpochPaths
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
@@ -156,6 +157,16 @@ def test_the_tables_of_all_live_topologies_are_shown_without_a_name(config: Conf
     assert {name: [one["name"] for one in served] for name, served in answer.items()} == {
         NAME: ["rewards", "notifications"]
     }
+
+
+def test_a_damaged_ledger_is_a_problem_of_its_topology_and_alone_an_error(config: Config) -> None:
+    publish(config)
+    tear = Path(entry_of(paths_of(config).ledger, 0))
+    tear.write_text("{")
+    answer = CliRunner().invoke(app, ["tables"], env=config.to_env())
+    assert answer.exit_code == 1 and f"PROBLEM: {NAME}: The Delta table" in answer.output
+    of_one = CliRunner().invoke(app, ["tables", NAME], env=config.to_env())
+    assert isinstance(of_one.exception, DamagedTableError)
 
 
 # In other engines

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.cli.options import Json, completed, config, say, say_json, table
+from kappa.errors import UNREADABLE
 from kappa.serving.registrations import Engine, statements
 
 if TYPE_CHECKING:
@@ -41,7 +42,14 @@ def tables(
     epochs = epochs_of(settings.lake)
     records = epochs.records()
     names = [topology] if topology else [name for name in epochs.topologies() if records.of(name).live is not None]
-    shown = {name: of_record(settings, records.of(name)) for name in names}
+    shown, problems = {}, {}
+    for name in names:
+        try:
+            shown[name] = of_record(settings, records.of(name))
+        except UNREADABLE as error:  # it must not hide other topologies
+            if topology:
+                raise
+            problems[name] = str(error)
     if json:
         say_json(
             {
@@ -57,6 +65,10 @@ def tables(
             say(statements(ddl, name, {one.name: one.path for one in served}))
     else:
         _show(shown.items())
+    for name, problem in problems.items():
+        typer.echo(f"PROBLEM: {name}: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
 
 
 def _show(shown: Iterable[tuple[str, tuple[ServedTable, ...]]]) -> None:
