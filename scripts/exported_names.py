@@ -213,7 +213,7 @@ def places() -> Iterator[Line]:
     epoch = names.EpochPaths(lake="<lake>", topology="<topology>", epoch=7)
     for word in ("ledger", "heartbeat", "notices", "dead_letters", "markers", "name"):
         yield str(getattr(epoch, word)), ""
-    for word in ("table", "changes", "output", "changelog", "versioned"):
+    for word in ("published", "table", "changes", "output", "changelog", "versioned"):
         yield str(getattr(epoch, word)("<name>")), ""
     archive = names.ArchivePaths(lake="<lake>", topic="<topic>")
     yield from ((place, "") for place in (archive.records, archive.ledger, archive.heartbeat))

@@ -173,7 +173,9 @@ def test_every_file_named_by_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_named_by_a_page_exists(page: Path) -> None:
-    others = {"kappa.slice", "kappa.toml"}  # an application id, and a file
+    # Application ids, and a file.
+    published = {f"kappa.published.{name}" for name in ("epoch", "version", "seq")}
+    others = {"kappa.slice", "kappa.toml", *published}
     wrong = []
     for name in set(re.findall(r"`(kappa(?:_airflow)?\.[a-z_.]+)(?:\.[A-Z]\w*)?(?:\.\w+)?`", prose(page))) - others:
         parts = name.split(".")

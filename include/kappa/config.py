@@ -94,8 +94,8 @@ class Config:
         throttle_lag: largest lag of the live epoch, in offsets, before a replay beside it pauses between slices, for
             streams that are always further behind or never may be.
         merge_seconds: longest time before changes of slices are
-            [merged](decisions/changes-are-merged-several-slices-at-once.md) into a table: readers of its path are at
-            most that far behind; `0` merges every slice.
+            [merged](decisions/changes-are-merged-several-slices-at-once.md) into a table: readers by path are behind by
+            at most that, beside `publish_seconds`; `0` merges every slice.
         publish_seconds: least time between two commits of a
             [published table](readers.md#a-path-that-never-changes), for engines that read by path and have to be closer
             behind, or for fewer requests to an object store.

@@ -33,6 +33,7 @@ PLACES = {
     PATHS.changes("sums"): REPLAY,
     PATHS.output("sums"): REPLAY,
     PATHS.dead_letters: REPLAY,
+    PATHS.published("sums"): "kappa start shop.sums --execute",
     ARCHIVE.records: "kappa archive status",
     ARCHIVE.ledger: "kappa archive status",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.environments import ROOT
 from support.measured_driver import AT, UP, MeasuredDriver, measured
 from support.promtool import RULES, Case, assert_firing, check
 
+from kappa import clock
 from kappa.monitoring.metrics import STATES, Metrics
 from kappa.offsets.vector import Offsets
 
@@ -64,6 +66,11 @@ def slow(driver: MeasuredDriver) -> None:
     driver.state = "slow"
 
 
+def behind(driver: MeasuredDriver, seconds: int) -> None:
+    """The oldest commit that readers by path miss is of as many seconds ago."""
+    driver.metrics.published("output", "rows", clock.now() - timedelta(seconds=seconds))
+
+
 #: Alert -> what happens, one step after the other, and for how many minutes each lasts.
 CAUSES: dict[str, list[tuple[int, Callable[[MeasuredDriver], object]]]] = {
     "KappaDriverStuck": [(1, stuck)],
@@ -75,6 +82,7 @@ CAUSES: dict[str, list[tuple[int, Callable[[MeasuredDriver], object]]]] = {
     "KappaDeadLetters": [(2, lambda driver: driver.commit(2, 1000, rows_read=100, rows_dead=2))],
     "KappaLateRecords": [(2, lambda driver: driver.commit(2, 1000, rows_read=100, rows_late=6))],
     "KappaFrontierHeld": [(16, lambda driver: driver.commit(2, 1000, (1_000, 3_602_000)))],
+    "KappaPublishedBehind": [(1, lambda driver: behind(driver, 431))],
     "KappaUnmeasured": [(2, lambda driver: driver.metrics.unmeasured())],
 }
 
@@ -105,6 +113,7 @@ def test_each_alert_fires_on_its_cause_and_none_does_before(tmp_path: Path) -> N
         ("KappaLateRecords", lambda driver: driver.commit(2, 1000, rows_read=100, rows_late=5)),
         ("KappaFrontierHeld", lambda driver: driver.commit(2, 1000, (1_000, 3_601_000))),
         ("KappaReplayStands", lambda driver: driver.commit(2, 1000)),
+        ("KappaPublishedBehind", lambda driver: behind(driver, 429)),
     ],
 )
 def test_an_alert_stays_quiet_at_its_threshold(

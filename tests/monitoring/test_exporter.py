@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -139,6 +140,35 @@ def test_an_unknown_lag_has_no_series(metrics: Metrics) -> None:
     assert value(metrics, "kappa_lag_records") == 5
     metrics.lag(None)
     assert value(metrics, "kappa_lag_records") is None
+
+
+def behind(metrics: Metrics, kind: str) -> float | None:
+    """How far published table ``sums`` is behind."""
+    labels = {**AT, "kind": kind, "name": "sums"}
+    return metrics.registry.get_sample_value("kappa_published_behind_seconds", labels)
+
+
+def test_a_published_table_that_lacks_a_commit_is_ever_further_behind(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = clock.now()
+    metrics.published("output", "sums", None)
+    assert behind(metrics, "output") == 0
+    metrics.published("output", "sums", begin)
+    for seconds in (30, 60):
+        monkeypatch.setattr(clock, "now", lambda seconds=seconds: begin + timedelta(seconds=seconds))
+        assert behind(metrics, "output") == seconds
+    metrics.unpublished()
+    assert behind(metrics, "output") is None
+
+
+def test_a_place_is_measured_by_its_kind_and_not_at_all_without_an_endpoint(config: Config, opened: Open) -> None:
+    exporter = opened(config)
+    exporter.published("tables/sums", lambda: None)
+    assert (behind(opened.metrics, "table"), behind(opened.metrics, "output")) == (0, None)
+    exporter.unpublished()
+    assert behind(opened.metrics, "table") is None
+    Exporter(replace(config, metrics=""), exporter._paths).published("tables/sums", lambda: pytest.fail("a look"))
 
 
 def test_the_number_of_series_does_not_grow_with_the_stream(metrics: Metrics) -> None:

@@ -75,6 +75,10 @@ def labels(stream: MeasuredLab, epoch: int) -> dict[str, str]:
     return {"topology": stream.name, "epoch": str(epoch), "owner": OWNER}
 
 
+def poisoned(_: object) -> Any:
+    raise ValueError("the disk is full")
+
+
 def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     stream: MeasuredLab, hook: Receiver, tmp_path: Path
 ) -> None:
@@ -107,6 +111,16 @@ def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     looks["KappaLateRecords"] = live, [(5, healthy), (5, samples)]
     looks["KappaFrontierHeld"] = live, [(5, healthy), (20, samples)]
 
+    # An append output that is not published; what is scraped then, and seven minutes later.
+    published = driver.epoch.published("outputs/sums")
+    publish, published.publish = published.publish, poisoned  # type: ignore[method-assign]
+    stream.moves(0, [8_000])
+    behind = ("kappa_published_behind_seconds", frozenset({("kind", "output"), ("name", "sums")}))
+    samples = until(live, lambda now: now.get(behind, 0) > 0)
+    looks["KappaPublishedBehind"] = live, [(5, healthy), (5, {**samples, behind: samples[behind] + 430})]
+    published.publish = publish  # type: ignore[method-assign]
+    until(live, lambda now: now.get(behind) == 0)
+
     # A broker that does not answer the exporter.
     broker = driver.voice.exporter._broker
     theirs, broker.made = broker.made, Broker("127.0.0.1:1", timeout_seconds=0.5)
@@ -135,9 +149,6 @@ def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     looks["KappaLagGrows"] = live, [(5, lags[0]), (5, lags[1]), (5, lags[2])]
 
     # A step that fails: twice, then so often that the epoch is stuck. Its measures fail too.
-    def poisoned(_: object) -> Any:
-        raise ValueError("the disk is full")
-
     run.topology = replace(well, step=poisoned)
     written, metrics.failed = metrics.failed, poisoned  # type: ignore[method-assign, assignment]
     go_on.set()

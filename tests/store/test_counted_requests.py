@@ -64,6 +64,7 @@ def environ(s3: S3Server, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
         ("a query", ("query", NAME, "rewards", "--limit", "5")),
         ("a query", ("sql", f"SELECT COUNT(*) FROM {NAME}.rewards")),
         ("a query", ("path", NAME, "rewards")),
+        ("a query", ("tables", NAME)),
         ("a look at the status", ("status",)),
     ],
     ids=lambda value: value[0],

@@ -55,7 +55,13 @@ def fill(config: Config) -> None:
     _slice(run, {"c2": Decimal(3)})
     plan = _plan()
     by_event: dict[str, dict[str, Any]] = {
-        "planned": {"plan_id": plan.id, "plan": plan.to_json(), "start": _BEGIN.to_json()},
+        "planned": {
+            "plan_id": plan.id,
+            "plan": plan.to_json(),
+            "start": _BEGIN.to_json(),
+            "version": "2",
+            "code": "code",
+        },
         "moved": {"from": None, "at": {"pos": {"0": 2}}},
     }
     epoch_record.tell(config, NAME, 1, *epoch_record.FIRST, by_event=by_event)

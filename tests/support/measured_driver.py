@@ -48,6 +48,7 @@ class MeasuredDriver:
         self.metrics.watch(lambda: self.state)
         self.commit(1, 1000, rows_read=1000)
         self.metrics.lag(0)
+        self.metrics.published("output", "rows", None)
 
     def commit(self, seq: int, end: int, at: tuple[int, int] = (1_000, 2_000), **counts: Any) -> None:
         """A slice of both partitions, which are at these event times in milliseconds."""

@@ -16,6 +16,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
+from support import live_lake
 from support.epoch_record import empty_plan
 from support.page_lake import CANDIDATE, TopologyStory, demo, report, steady, turned
 
@@ -140,6 +141,13 @@ def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change
     assert "waiting" in text and "reading and computing" in text and "Of the last" in text
     assert answer.text.count('class="live"') >= 4, "each turn of an epoch is a bar of the timeline"
     assert "it was the other way round" in text
+
+
+def test_a_topology_shows_the_paths_of_its_published_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(live_lake.live_lake(tmp_path, monkeypatch), bootstrap_servers="127.0.0.1:1")
+    text, folder = page(config, f"/topologies/{live_lake.NAME}"), f"{config.lake}/{live_lake.NAME}"
+    assert f"notifications {folder}/notifications rewards {folder}/rewards" in text
+    assert f"How far each is behind: kappa tables {live_lake.NAME}" in text
 
 
 def test_without_forms_a_command_replaces_the_button(full: Config) -> None:

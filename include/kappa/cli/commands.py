@@ -28,7 +28,7 @@ from kappa.cli import (
     upgrades,
 )
 from kappa.cli.options import KappaGroup
-from kappa.cli.views import dead_letters, explanations, profiles, reads, sql
+from kappa.cli.views import dead_letters, explanations, profiles, published, reads, sql
 from kappa.errors import ConfigError, KappaError
 from kappa.process_end import end_process
 
@@ -56,6 +56,7 @@ for command in entry_points(group="kappa.commands"):
 for module in (
     hosts,
     reads,
+    published,
     profiles,
     sql,
     explanations,

@@ -27,6 +27,7 @@ from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
 from kappa.serving.history import Entry, entries
+from kappa.serving.published_tables import ServedTable, of_record
 from kappa.topology.times import event_time
 from kappa.topology.times.event_time import LATE_RECORDS
 from kappa.verify.attestation import attested_if_reachable
@@ -109,6 +110,7 @@ class TopologyStatus:
         moved_with: topology -> epoch of those that went live together with its live epoch.
         topics: topic output -> the live epoch's versioned topic, for those that are versioned.
         reads: epoch -> the versioned topics of other topologies that it reads, of epochs that have not ended.
+        published: how its published tables stand to the live epoch; None where that was not looked at.
     """
 
     topology: str
@@ -118,6 +120,7 @@ class TopologyStatus:
     moved_with: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    published: tuple[ServedTable, ...] | None = None
     owner: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -144,8 +147,12 @@ def progress(config: Config, topology: str, epoch: int) -> Progress:
     return _progress(config, topology_record, topology_record.epoch(epoch))
 
 
-def status(config: Config, topology: str) -> TopologyStatus:
-    """A topology's epochs and their drivers; those that ended long ago are in its :func:`history`."""
+def status(config: Config, topology: str, *, has_tables: bool = False) -> TopologyStatus:
+    """A topology's epochs and their drivers; those that ended long ago are in its :func:`history`.
+
+    Args:
+        has_tables: whether published tables are looked at too, which is two requests for each.
+    """
     record = epochs_of(config.lake).record(topology)
     return TopologyStatus(
         topology=topology,
@@ -159,6 +166,7 @@ def status(config: Config, topology: str) -> TopologyStatus:
             for number, epoch in sorted(record.recent.items())
             if not epoch.stage.is_ended and epoch.bound
         },
+        published=_published(config, record) if has_tables else None,
     )
 
 
@@ -215,6 +223,14 @@ def chronicle(
         since: from this time on.
     """
     return entries(epochs_of(config.lake).history(topology), topology=topology, epoch=epoch, since=since)
+
+
+def _published(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...]:
+    """Published tables; none without a live epoch, or while its ledger cannot be read, which its progress says."""
+    try:
+        return () if record.live is None else of_record(config, record)
+    except UNREADABLE:
+        return ()
 
 
 def _progress_or_problem(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:

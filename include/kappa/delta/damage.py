@@ -14,6 +14,8 @@ from kappa.store.stores import store_of
 _ENTRY, _CHECKPOINT = re.compile(r"(\d{20})\.json"), re.compile(r"(\d{20})\.checkpoint(?:\..+)?\.parquet")
 #: A table of an epoch, and not its ledger: a replay computes it again.
 _OF_AN_EPOCH = re.compile(r"/([^/]+)/(?:e\d{4,}/(?!ledger$)|[^/]+/_e\d{4,}$)")
+#: The topology of a published table, and its own name: none is called like an epoch.
+_NAME, _EPOCH = re.compile(r"[a-z][a-z0-9_.]*"), re.compile(r"e\d{4,}")
 #: How many files a message names.
 _MOST = 3
 
@@ -131,12 +133,26 @@ def is_parquet(file: str) -> bool:
     return True
 
 
+def _topology_of(path: str) -> str | None:
+    """The topology of a published table; None for a path of another table."""
+    parent, _, name = path.rpartition("/")
+    topology = parent.rpartition("/")[2]
+    names = (topology, name)
+    is_published = all(_NAME.fullmatch(one) and not _EPOCH.fullmatch(one) for one in names)
+    return topology if is_published else None
+
+
 def _without_a_backup(path: str) -> str:
     """How what the table holds is made again."""
     if table := _OF_AN_EPOCH.search(path):
         return f"Without one, compute it again: kappa replay {table[1]} --execute"
     if "/_archive/" in path:
         return "Without one, the archive is lost. Which others there are: kappa archive status"
+    if topology := _topology_of(path):
+        return (
+            f"Without one, its driver publishes it anew: kappa stop {topology} --execute, remove the folder "
+            f"{path}/_delta_log, then: kappa start {topology} --execute"
+        )
     return (
         "Without one, build what it is the record of again, in an empty lake: KAPPA_LAKE=<new folder> kappa rebuild "
         "<topology> --from-changelog --execute"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from kappa.delta import tables
-from kappa.delta.published import Origin
+from kappa.delta.published import Origin, Shown
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.merges import Merges
 from kappa.driver.voice import Voice
@@ -23,6 +25,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
 from kappa.serving.hidden_columns import hidden_of
+from kappa.serving.published_tables import waiting_since
 
 #: Least time between two looks of a candidate at the files that are to be published when it goes live.
 PREPARE_SECONDS = 60.0
@@ -41,6 +44,7 @@ class Publications:
         self._voice = voice
         self._merges = merges
         self._times: dict[str, float] = {}
+        self._shown: dict[str, Shown | None] = {}
         self._problems: dict[str, str] = {}
         self._prepared = -math.inf
 
@@ -57,6 +61,7 @@ class Publications:
         """
         epoch, now = self._epoch, time.monotonic()
         if record.live != epoch.paths.epoch:
+            self._voice.exporter.unpublished()
             return
         state, pause = epoch.ledger.state(look=False), epoch.config.publish_seconds
         for place in [place for place in state.recorded if place.startswith(SERVED)]:
@@ -73,6 +78,7 @@ class Publications:
                 has_published = True
             if has_published:
                 self._times[place] = time.monotonic()
+        self._measure(record, state)
 
     def _complain(self, place: str, problem: str) -> None:
         """Log why a table is not published; once, however often it is tried."""
@@ -94,10 +100,21 @@ class Publications:
             except Exception as error:  # the move does not wait for it
                 self._voice.log.warning("publication not prepared", place=place, error=first_line(error))
 
+    def _measure(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Tell since when each published table has lacked a commit."""
+        epoch, moved = self._epoch, record.last_move
+        moved_at = None if moved is None else moved.at
+
+        def since(place: str) -> datetime | None:
+            return waiting_since(epoch.paths, state, place, self._shown.get(place), moved_at)
+
+        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+            self._voice.exporter.published(place, partial(since, place))
+
     def _publish(self, place: str, state: LedgerState, *, may_merge: bool) -> bool:
         """Publish a table, if it shows anything else; whether it was tried."""
         epoch, published = self._epoch, self._epoch.published(place)
-        shown = published.shown()
+        self._shown[place] = shown = published.shown()
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
@@ -111,7 +128,7 @@ class Publications:
         started = time.monotonic()
         published.publish(self._origin(place, state))
         self._problems.pop(place, None)
-        shown = published.shown()
+        self._shown[place] = shown = published.shown()
         if shown is not None:
             self._voice.log.info(
                 "published",

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -31,6 +32,9 @@ log = structlog.get_logger("kappa.monitoring.exporter")
 _P = ParamSpec("_P")
 #: Addresses that mean every interface of the host.
 _EVERY = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
+
+#: Folder of a place -> kind of what is in it, as labels have it.
+_KINDS = {"changes": "table", "tables": "table", "outputs": "output"}
 
 
 def _measured(method: Callable[Concatenate[Exporter, Metrics, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
@@ -126,6 +130,22 @@ class Exporter:
         """An error was weighed."""
         metrics.failed("wait" if isinstance(error, Transient | ConflictError) else "failure", in_a_row)
 
+    @_measured
+    def published(self, metrics: Metrics, place: str, since: Callable[[], datetime | None]) -> None:
+        """A look at a published table was taken.
+
+        Args:
+            place: ``tables/<name>`` or ``outputs/<name>``.
+            since: gives since when it lacks a commit; None if it lacks none.
+        """
+        folder, _, name = place.partition("/")
+        metrics.published(_KINDS[folder], name, since())
+
+    @_measured
+    def unpublished(self, metrics: Metrics) -> None:
+        """Another epoch is the live one."""
+        metrics.unpublished()
+
     def complain(self, what: str, error: Exception) -> None:
         """Log once that something cannot be measured."""
         if what not in self._complaints:
@@ -173,6 +193,5 @@ class Exporter:
         while self._written:
             place, version, seq = self._written.popleft()
             folder, _, name = place.partition("/")
-            kind = {"changes": "table", "outputs": "output"}.get(folder)
-            if kind is not None:
-                metrics.written(kind, name, rows_of_slice(self._paths.place(place), version, seq))
+            if folder in ("changes", "outputs"):
+                metrics.written(_KINDS[folder], name, rows_of_slice(self._paths.place(place), version, seq))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kappa import clock as wall_clock
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology.times.event_time import frontier_of
 
@@ -102,6 +104,13 @@ class Metrics:
             "By how much the slowest partition is behind the furthest; infinite if one had no record.",
             "source",
         )
+        self._published = one(
+            Gauge,
+            "kappa_published_behind_seconds",
+            "How long the oldest commit has waited that a published table lacks; 0 if it lacks none.",
+            "kind",
+            "name",
+        )
         self._unmeasured = one(Counter, "kappa_unmeasured_total", "Measures that failed; the log says why.")
         for metric in (
             self._records,
@@ -183,6 +192,19 @@ class Metrics:
             self._lag.clear()
         else:
             self._lag.labels(**self._at).set(offsets)
+
+    def published(self, kind: str, name: str, since: datetime | None) -> None:
+        """Set since when a published table lacks a commit; None if it lacks none. The gauge grows until the next call.
+
+        Args:
+            kind: ``table`` or ``output``.
+        """
+        gauge = self._published.labels(**self._at, kind=kind, name=name)
+        gauge.set_function(lambda: 0.0 if since is None else max(0.0, (wall_clock.now() - since).total_seconds()))
+
+    def unpublished(self) -> None:
+        """The epoch is not the live one: others publish. Ends the series."""
+        self._published.clear()
 
     def unmeasured(self) -> None:
         """Count a measure that failed."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import UNREADABLE, KappaError, LedgerError
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths
+from kappa.names import SERVED, EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
@@ -163,6 +163,12 @@ class Board:
             self._unreadable.pop(paths.ledger, None)
         except UNREADABLE as error:
             self._states[paths.ledger], self._unreadable[paths.ledger] = (0, LedgerState()), error  # the page says so
+
+    def published(self, topology: str, live: BoardFacts) -> dict[str, str]:
+        """Name of each table and append output -> path of its published table, without a look at it."""
+        paths = self._paths(topology, live.epoch.epoch)
+        names = [place.partition("/")[2] for place in sorted(live.state.recorded) if place.startswith(SERVED)]
+        return {name: paths.published(name) for name in names}
 
     def _paths(self, topology: str, epoch: int) -> EpochPaths:
         return EpochPaths(lake=self.lake.config.lake, topology=topology, epoch=epoch)

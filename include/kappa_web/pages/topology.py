@@ -78,6 +78,7 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
         "rate_chart": overview.rate_chart(live, now),
         "event_time": event_time.described(live.committed.stream_times) if live is not None and live.committed else "",
         "rows": _counts(live),
+        "published": board.published(record.topology, live) if live is not None else {},
         "candidate": candidate,
         "progress": progress.of(record, candidate) if candidate is not None else None,
         "actions": actions(record),

@@ -11,6 +11,7 @@ import typer
 
 from kappa import control
 from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
+from kappa.cli.views import published
 from kappa.control.deployed import deployed
 from kappa.environments import files
 from kappa.errors import DamagedTableError, LedgerError, UsageError
@@ -71,12 +72,12 @@ def status(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the epochs of a topology, how far they are, and their drivers."""
+    """Show the epochs of a topology, how far they are, and their drivers; of one topology its published tables too."""
     from kappa.record.epochs import epochs_of
 
     settings = config()
     names = [topology] if topology else epochs_of(settings.lake).topologies()
-    statuses = [control.status(settings, name) for name in names]
+    statuses = [control.status(settings, name, has_tables=topology is not None) for name in names]
     problems = [f"{s.topology} epoch {p.epoch}: {p.problem}" for s in statuses for p in s.epochs if p.problem]
     if json:
         say_json(statuses)
@@ -124,6 +125,7 @@ def status(
     )
     say(f"{s.topology}: {name} is now {own}" for s in statuses for name, own in s.topics.items())
     say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in statuses for epoch, topics in s.reads.items())
+    say(line for s in statuses for line in published.lines(s.topology, s.published or ()))
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
     say(f"PROBLEM: {problem}" for problem in problems)
@@ -196,6 +198,7 @@ def certify(
     from kappa import serving
     from kappa.kafka.broker import Broker
     from kappa.record.epochs import epochs_of
+    from kappa.serving.published_tables import published_tables
     from kappa.verify.recount import recount
 
     settings = config()
@@ -221,13 +224,16 @@ def certify(
             certificate = None  # the ledger cannot be read, or contradicts itself: the recount says so
     if epoch is not None and not deep:
         raise UsageError("--epoch selects the epoch to recount: give it with --deep.")
-    if json and report is not None:
+    served = () if certificate is None else published_tables(settings, topology)
+    if json:
         proof = None if certificate is None else json_of(certificate.to_json())
-        say_json({"certificate": proof, "recount": report})
-    elif json and certificate is not None:
-        typer.echo(certificate.to_json())
+        if report is not None:
+            say_json({"certificate": proof, "recount": report, "published": served})
+        elif proof is not None:
+            say_json({**proof, "published": served})
     elif certificate is not None:
         say(certificate.render())
+        say(published.lines(topology, served))
     if report is not None and not json:
         say(f"Read: {what}" for what in report.read)
         say(f"Not read: {what}" for what in report.unread)
@@ -305,10 +311,10 @@ def path(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print the present path of a live Delta table, for readers that only know paths; or the topic that the live epoch
-    sends to.
+    """Print the present path of the live epoch's own Delta table, or the topic that the live epoch sends to.
 
-    The table at that path is at most KAPPA_MERGE_SECONDS behind `kappa query`, since the changes of small slices are
+    Another epoch has another path: a reader that keeps a path takes that of `kappa tables`, which never changes. The
+    table of the epoch is at most KAPPA_MERGE_SECONDS behind `kappa query`, since the changes of small slices are
     merged into it together. Once the stream stands still it has everything. With --json the output also has the slice
     that the table has reached, `merged`, at the given Delta version.
 
