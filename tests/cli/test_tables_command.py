@@ -23,7 +23,8 @@ from kappa.config import Config
 from kappa.control import overview
 from kappa.delta import tables
 from kappa.delta.damage import entry_of
-from kappa.delta.published import Origin, PublishedTable
+from kappa.delta.publication import Origin
+from kappa.delta.published import PublishedTable
 from kappa.errors import DamagedTableError
 from kappa.names import EpochPaths
 from kappa.record.epochs import epochs_of

@@ -17,7 +17,8 @@ from support.published_lake import RETENTION, SCHEMA, Lake
 from kappa import clock
 from kappa.delta import tables, vacuum
 from kappa.delta.log_state import state_of
-from kappa.delta.published import EPOCH, LOG_ENTRIES, VERSION, PublishedTable
+from kappa.delta.publication import EPOCH, VERSION
+from kappa.delta.published import LOG_ENTRIES, PublishedTable
 from kappa.errors import ConflictError, PublicationError
 
 

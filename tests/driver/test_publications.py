@@ -13,7 +13,7 @@ from support.live_lake import NAME, live_lake, open_run
 
 from kappa.config import Config
 from kappa.delta import tables, vacuum
-from kappa.delta.published import SEQ
+from kappa.delta.publication import SEQ
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges

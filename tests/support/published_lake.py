@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 
 from kappa.delta import tables
 from kappa.delta.log_state import state_of
-from kappa.delta.published import Origin, PublishedTable
+from kappa.delta.publication import Origin
+from kappa.delta.published import PublishedTable
 from kappa.topology.ddl import columns_of
 
 #: Columns of each epoch's table, unless a test has others.

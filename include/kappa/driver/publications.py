@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from kappa.delta import tables
-from kappa.delta.published import Origin, Shown
+from kappa.delta.publication import Origin, Shown
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.merges import Merges
 from kappa.driver.voice import Voice

@@ -9,7 +9,7 @@ from functools import partial
 
 from kappa.acts import Effect
 from kappa.delta.log_state import LogState, state_of
-from kappa.delta.published import shown_by
+from kappa.delta.publication import shown_by
 from kappa.errors import RefusedError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
