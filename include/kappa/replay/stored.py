@@ -84,8 +84,8 @@ def check_lake(properties: Mapping[str, str], lake: str) -> None:
     if number < LAKE_FORMAT:
         raise LedgerError(
             f"The lake {lake} has format {number}: code from before Kappa 0.1.0 made it, and its tables lie elsewhere. "
-            "Nothing was read or written. Use the code that made it, or build its topologies in an empty lake: "
-            "KAPPA_LAKE=<new folder> kappa start <topology> --execute",
+            "Nothing was read or written. Use the code that made it, or build its topologies again, in an empty lake: "
+            "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
             format=number,
             known=LAKE_FORMAT,
         )
