@@ -6,15 +6,17 @@ import json
 import threading
 import zipfile
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa import control
+from kappa import clock, control
 from kappa.control import upgrade
 from kappa.control.upgrade import Upgrade
 from kappa.driver.driver import Driver
+from kappa.driver.maintenance import maintain
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.names import code_file
 from kappa.record import savepoints
@@ -351,3 +353,22 @@ def test_a_change_that_a_later_slice_hides_is_not_equal(stream: Lab) -> None:
     assert evidence.report is not None and evidence.report.tables[0].is_same and not evidence.is_equal
     (check,) = evidence.report.checks
     assert (check.name, check.detail) == ("changes of lasts", "1 are not made, 1 others are")
+
+
+def test_evidence_is_read_from_what_upkeep_left_and_is_none_where_that_is_gone(stream: Lab) -> None:
+    stream.config = replace(stream.config, merge_seconds=0.0)
+    epoch = live(stream)
+    for amount in (10, 20, 30):
+        later(stream, "a", amount)
+    run = stream.running[epoch][0].engines.slice_run
+    assert stream.stop(epoch) == []
+    paths, running = stream.paths(epoch), stream.record().epoch(epoch).code
+    after = load_apart(stream.config.topologies, stream.name)
+    maintain(run, stream.config, clock.now())
+    evidence = trial(stream.config, stream.session, paths, running, after, 3)
+    assert (evidence.is_equal, evidence.slices) == (True, 3)
+    maintain(run, stream.config, clock.now() + timedelta(days=9))
+    evidence = trial(stream.config, stream.session, paths, running, after, 3)
+    assert (evidence.report, evidence.is_equal, evidence.slices, evidence.due) == (None, False, 0, 3)
+    (why,) = evidence.findings
+    assert why.code == "upgrade-without-evidence" and "KAPPA_KEEP_MINUTES" in why.message

@@ -21,6 +21,7 @@ from kappa.record.merge_on_read import read_table
 from kappa.replay.findings import Finding
 from kappa.replay.proof.verdict import CheckResult, DiffReport, Verdict
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
+from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource
 from kappa.topology import Table, Topology
 from kappa.verify.diff import verify
@@ -86,7 +87,8 @@ def trial(
         progress: called after each slice.
     """
     findings = inspected(session, after)
-    state = Ledger(paths.ledger).state()
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
     due = len(_comparable(state, running)[-slices:])
     base, rows = trial_range(state, slices, running)
     if base is None or not rows:
@@ -98,7 +100,10 @@ def trial(
             source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
             try:
                 second = opened(epoch, name, source, ranges_end(base.ranges))
-                commits = []
+            except Exception as error:  # mostly files that upkeep removed meanwhile: no step has run
+                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
+            commits = []
+            try:
                 for row in rows:
                     commits.append(compute(second, row.ranges))
                     progress(len(commits), len(rows))
@@ -108,21 +113,10 @@ def trial(
                 return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
             except Exception as error:  # the new step would raise the same in the live stream
                 return Trial(report=None, findings=(*findings, *fails_on_real_records(_text(error))), due=due)
-            report = verify(
-                session,
-                replace(after, checks=()),
-                (paths, rows[-1]),
-                (second.paths, commits[-1]),
-                by_state=True,
-                since=ranges_end(base.ranges),
-                outputs_after=base.seq,
-            )
-            checks: tuple[CheckResult, ...] = ()
-            if report.verdict == Verdict.SAME:  # else the rows say it
-                written = _Side(paths=paths, base=base.seq, rows=rows)
-                computed = _Side(paths=second.paths, base=0, rows=commits)
-                seen = [table for table in after.tables if state.forgotten(table.name) <= base.seq]
-                checks = (*_counts(rows, commits), *_changes(session, seen, written, computed))
+            try:
+                report, checks = _compared(session, ledger.state(), epoch.paths, after, base, rows, second, commits)
+            except Exception as error:  # the same
+                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
     finally:
         discard(paths, name)
     note = (
@@ -139,6 +133,38 @@ def trial(
         checks=checks,
     )
     return Trial(report=report, findings=findings, slices=len(rows), due=due)
+
+
+def _compared(
+    session: SparkSession,
+    state: LedgerState,
+    paths: EpochPaths,
+    after: Topology,
+    base: LedgerRow,
+    rows: Sequence[LedgerRow],
+    second: EpochRun,
+    commits: Sequence[LedgerRow],
+) -> tuple[DiffReport, tuple[CheckResult, ...]]:
+    """The comparison of what was written with what is computed, and checks of what the rows at the end do not show.
+
+    Args:
+        state: of the ledger now: upkeep may have moved the last rows to another version since.
+    """
+    last = state.resolved(rows[-1])
+    report = verify(
+        session,
+        replace(after, checks=()),
+        (paths, last),
+        (second.paths, commits[-1]),
+        by_state=True,
+        since=ranges_end(base.ranges),
+        outputs_after=base.seq,
+    )
+    if report.verdict != Verdict.SAME:  # the rows say it
+        return report, ()
+    written, computed = _Side(paths=paths, base=base.seq, rows=rows), _Side(paths=second.paths, base=0, rows=commits)
+    seen = [table for table in after.tables if state.forgotten(table.name) <= base.seq]
+    return report, (*_counts(rows, commits), *_changes(session, seen, written, computed))
 
 
 def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:
