@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from support.live_lake import NAME, live_lake, open_run
 
 from kappa.config import Config
 from kappa.delta import tables, vacuum
-from kappa.delta.published import SEQ
+from kappa.delta.published import EPOCH, SEQ, Origin, PublishedTable
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
@@ -80,3 +81,18 @@ def test_a_look_with_a_record_from_before_a_move_publishes_nothing(
     epoch_record.tell(config, NAME, 2, *epoch_record.SECOND, "moved", by_event=moved)
     publications.look(record, is_asked=True)
     assert not DeltaTable.is_deltatable(epoch.paths.published("notifications"))
+
+
+def test_what_the_epoch_before_published_since_the_preparation_delays_nothing(
+    epoch: DrivenEpoch, publications: Publications
+) -> None:
+    path = epoch.paths.place(PLACE)
+    before = PublishedTable(epoch.paths.published("notifications"), timedelta(days=7))
+    origin = Origin(path=path, folder="_e0009", epoch=9, version=0)
+    before.publish(origin)
+    publications.prepare()
+    append(epoch, 3)
+    before.publish(replace(origin, version=1))
+    publications.look(epoch.record(), is_asked=True)
+    published = DeltaTable(before.path)
+    assert (published.version(), published.transaction_version(EPOCH)) == (2, 1)

@@ -98,6 +98,9 @@ class Publications:
         """Publish a table, if it shows anything else; whether it was tried."""
         epoch, published = self._epoch, self._epoch.published(place)
         shown = published.shown()
+        if shown is not None and shown.epoch != epoch.paths.epoch:  # its driver published since this one was prepared
+            published.look()
+            shown = published.shown()
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
