@@ -20,7 +20,10 @@ from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
 from kappa.driver.publications import Publications
 from kappa.driver.voice import Voice
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
 from kappa.slices.places import record_files
+from kappa.topology.shapes import shapes_of
 
 PLACE = "outputs/notifications"
 #: Values of columns by their types in Arrow; numbers aside.
@@ -96,3 +99,18 @@ def test_what_the_epoch_before_published_since_the_preparation_delays_nothing(
     publications.look(epoch.record(), is_asked=True)
     published = DeltaTable(before.path)
     assert (published.version(), published.transaction_version(EPOCH)) == (2, 1)
+
+
+def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
+    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = shapes_of(epoch.topology)
+    monkeypatch.setattr(LedgerState, "shapes", property(lambda _: shapes))
+    committed = epoch.ledger.begun().committed
+    assert not contents_of(epoch.paths, committed, "rewards").is_merged
+    path, offsets = epoch.paths.changes("rewards"), committed.standing.as_dict()
+    before = PublishedTable(epoch.paths.published("rewards"), timedelta(days=7))
+    version = tables.version(path)  # its rows are those of another epoch's table here
+    before.publish(Origin(path=path, folder="_e0009", epoch=9, version=version, offsets=lambda _: offsets))
+    publications.look(epoch.record(), is_asked=True, may_merge=True)
+    assert DeltaTable(before.path).transaction_version(EPOCH) == 9, "nothing is open yet that merges"

@@ -111,6 +111,8 @@ class Publications:
                 return False
             self._merges.merge(is_asked=True)
             state = epoch.ledger.state()
+            if self._is_behind(place, state, shown.offsets):  # nothing is open yet that merges, or it failed
+                return False
         started = time.monotonic()
         published.publish(self._origin(place, state))
         self._problems.pop(place, None)
