@@ -131,6 +131,23 @@ def test_a_new_process_shows_the_same_from_a_checkpoint_as_from_the_entries(
     assert lake.publish(1) == 1 and len(lake.ids()) == 11
 
 
+def test_a_new_process_knows_the_offsets_of_an_entry_that_has_a_checkpoint(lake: Lake) -> None:
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    assert Path(lake.path, "_delta_log", f"{0:020}.checkpoint.parquet").exists()
+    shown = PublishedTable(lake.path, RETENTION).shown()
+    assert shown is not None and shown == lake.published.shown() and shown.offsets == {"sales": {"0": 1}}
+
+
+def test_a_table_of_an_epoch_without_slices_shows_none_of_the_epoch_before(lake: Lake) -> None:
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    lake.create(2)
+    lake.publish(2)
+    shown = lake.published.shown()
+    assert shown is not None and (shown.epoch, shown.seq, shown.offsets) == (2, None, None)
+
+
 def test_entries_of_the_epoch_that_are_gone_are_made_good_by_its_state(lake: Lake) -> None:
     lake.append(1, 1, "a")
     lake.publish(1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,13 +14,17 @@ from support.live_lake import NAME, live_lake, open_run
 
 from kappa.config import Config
 from kappa.delta import tables, vacuum
-from kappa.delta.publication import SEQ
+from kappa.delta.publication import EPOCH, SEQ, Origin
+from kappa.delta.published import PublishedTable
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
 from kappa.driver.publications import Publications
 from kappa.driver.voice import Voice
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
 from kappa.slices.places import record_files
+from kappa.topology.shapes import shapes_of
 
 PLACE = "outputs/notifications"
 #: Values of columns by their types in Arrow; numbers aside.
@@ -80,3 +85,33 @@ def test_a_look_with_a_record_from_before_a_move_publishes_nothing(
     epoch_record.tell(config, NAME, 2, *epoch_record.SECOND, "moved", by_event=moved)
     publications.look(record, is_asked=True)
     assert not DeltaTable.is_deltatable(epoch.paths.published("notifications"))
+
+
+def test_what_the_epoch_before_published_since_the_preparation_delays_nothing(
+    epoch: DrivenEpoch, publications: Publications
+) -> None:
+    path = epoch.paths.place(PLACE)
+    before = PublishedTable(epoch.paths.published("notifications"), timedelta(days=7))
+    origin = Origin(path=path, folder="_e0009", epoch=9, version=0)
+    before.publish(origin)
+    publications.prepare()
+    append(epoch, 3)
+    before.publish(replace(origin, version=1))
+    publications.look(epoch.record(), is_asked=True)
+    published = DeltaTable(before.path)
+    assert (published.version(), published.transaction_version(EPOCH)) == (2, 1)
+
+
+def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
+    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = shapes_of(epoch.topology)
+    monkeypatch.setattr(LedgerState, "shapes", property(lambda _: shapes))
+    committed = epoch.ledger.begun().committed
+    assert not contents_of(epoch.paths, committed, "rewards").is_merged
+    path, offsets = epoch.paths.changes("rewards"), committed.standing.as_dict()
+    before = PublishedTable(epoch.paths.published("rewards"), timedelta(days=7))
+    version = tables.version(path)  # its rows are those of another epoch's table here
+    before.publish(Origin(path=path, folder="_e0009", epoch=9, version=version, offsets=lambda _: offsets))
+    publications.look(epoch.record(), is_asked=True, may_merge=True)
+    assert DeltaTable(before.path).transaction_version(EPOCH) == 9, "nothing is open yet that merges"

@@ -43,7 +43,7 @@ class LogState:
         transactions: application -> version of its last transaction.
         metadata: the last ``metaData`` action.
         protocol: the last ``protocol`` action.
-        info: the ``commitInfo`` of the newest entry that was read; empty where that was a checkpoint's.
+        info: the ``commitInfo`` of the newest entry; empty where there is only a checkpoint of it.
         has_statistics: whether files keep their statistics, which take most of the memory.
     """
 
@@ -126,6 +126,8 @@ def state_of(path: str, version: int | None = None, *, has_statistics: bool = Tr
         for name in checkpoints[max(earlier)]:
             state.apply(_checkpoint(path, name))
         state.version = max(earlier)
+        if state.version == last:  # the entry says what a checkpoint does not
+            state.info = next((one["commitInfo"] for one in actions_of(path, last) or () if "commitInfo" in one), {})
     while state.version < last:
         actions = actions_of(path, state.version + 1)
         if actions is None:

@@ -109,7 +109,7 @@ def shown_by(path: str, state: LogState) -> Shown | None:
         version=state.version,
         epoch=state.transactions[EPOCH],
         source_version=state.transactions[VERSION],
-        seq=state.transactions.get(SEQ),
+        seq=info.get("seq", state.transactions.get(SEQ)),
         at=state.info.get("timestamp"),
         offsets=info.get("offsets"),
     )

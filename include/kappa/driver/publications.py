@@ -114,7 +114,11 @@ class Publications:
     def _publish(self, place: str, state: LedgerState, *, may_merge: bool) -> bool:
         """Publish a table, if it shows anything else; whether it was tried."""
         epoch, published = self._epoch, self._epoch.published(place)
-        self._shown[place] = shown = published.shown()
+        shown = published.shown()
+        if shown is not None and shown.epoch != epoch.paths.epoch:  # its driver published since this one was prepared
+            published.look()
+            shown = published.shown()
+        self._shown[place] = shown
         if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
             return False
         epoch.ledger.check_claim(epoch.writer)
@@ -125,6 +129,8 @@ class Publications:
                 return False
             self._merges.merge(is_asked=True)
             state = epoch.ledger.state()
+            if self._is_behind(place, state, shown.offsets):  # nothing is open yet that merges, or it failed
+                return False
         started = time.monotonic()
         published.publish(self._origin(place, state))
         self._problems.pop(place, None)
