@@ -23,6 +23,7 @@ from kappa.driver.publications import Publications
 from kappa.driver.voice import Voice
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
+from kappa.slices.merging import merge_between
 from kappa.slices.places import record_files
 from kappa.topology.shapes import shapes_of
 
@@ -115,3 +116,10 @@ def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
     before.publish(Origin(path=path, folder="_e0009", epoch=9, version=version, offsets=lambda _: offsets))
     publications.look(epoch.record(), is_asked=True, may_merge=True)
     assert DeltaTable(before.path).transaction_version(EPOCH) == 9, "nothing is open yet that merges"
+    run = open_run(config)
+    run.writer = epoch.writer
+    assert merge_between(run, is_asked=True)
+    epoch.ledger.state()
+    publications.look(epoch.record(), is_asked=True, may_merge=True)
+    published = DeltaTable(before.path)
+    assert (published.transaction_version(EPOCH), published.transaction_version(SEQ)) == (1, committed.seq)

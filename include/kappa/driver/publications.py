@@ -151,8 +151,11 @@ class Publications:
         if kind != "tables" or state.committed is None or offsets is None:
             return False
         contents = contents_of(self._epoch.paths, state.committed, name)
-        merged = state.commit(contents.merged)
-        return not contents.is_merged and (merged is None or not merged.standing.dominates(Offsets.from_json(offsets)))
+        if contents.is_merged:
+            return False
+        version, last = tables.merged(self._epoch.paths.place(place))  # of a merge since the commit, the table tells
+        merged = state.commit(contents.merged if last is None or version != state.recorded[place] else last)
+        return merged is None or not merged.standing.dominates(Offsets.from_json(offsets))
 
     def _origin(self, place: str, state: LedgerState) -> Origin:
         kind, _, name = place.partition("/")
