@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"(\d{20})\.json")
 _FIELDS = {
     "txn": ("appId", "version"),
     "add": ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector", "baseRowId"),
-    "remove": ("path", "partitionValues", "size", "deletionTimestamp"),
+    "remove": ("path", "deletionTimestamp"),
     "metaData": ("id", "format", "schemaString", "partitionColumns", "configuration", "createdTime"),
     "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
 }
@@ -39,7 +39,8 @@ class LogState:
     Attributes:
         version: the Delta version; -1 before the first.
         files: path in the table, as the log has it -> its ``add`` action.
-        tombstones: path -> the ``remove`` action of a file that is no longer part of the table.
+        tombstones: path of a file that is no longer part of the table -> when it was removed, in milliseconds since
+            1970 in UTC.
         transactions: application -> version of its last transaction.
         metadata: the last ``metaData`` action.
         protocol: the last ``protocol`` action.
@@ -49,7 +50,7 @@ class LogState:
 
     version: int = -1
     files: dict[str, Action] = field(default_factory=dict)
-    tombstones: dict[str, Action] = field(default_factory=dict)
+    tombstones: dict[str, int] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
     metadata: Action = field(default_factory=dict)
     protocol: Action = field(default_factory=dict)
@@ -65,7 +66,7 @@ class LogState:
                 self.tombstones.pop(add["path"], None)
             elif (remove := action.get("remove")) is not None:
                 self.files.pop(remove["path"], None)
-                self.tombstones[remove["path"]] = remove
+                self.tombstones[remove["path"]] = remove.get("deletionTimestamp") or 0
             elif (txn := action.get("txn")) is not None:
                 self.transactions[txn["appId"]] = txn["version"]
             elif (metadata := action.get("metaData")) is not None:
@@ -77,8 +78,7 @@ class LogState:
 
     def forget_removals(self, before: float) -> None:
         """Drop tombstones of files that were removed before a time, in milliseconds since 1970 in UTC."""
-        recent = {path: one for path, one in self.tombstones.items() if one.get("deletionTimestamp", 0) >= before}
-        self.tombstones = recent
+        self.tombstones = {path: at for path, at in self.tombstones.items() if at >= before}
 
     def advance(self, path: str, version: int | None = None) -> list[list[Action]]:
         """Take in the entries since, up to a version or to the newest; return them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import Any
 from kappa import clock
 from kappa.delta.log_state import Action, LogState
 from kappa.delta.tables import APP
-from kappa.delta.vacuum import COMPACTED
 from kappa.errors import PublicationError
 
 #: What shuts other writers out; they name it when they refuse.
@@ -23,6 +23,10 @@ PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["ap
 EPOCH, VERSION, SEQ = "kappa.published.epoch", "kappa.published.version", "kappa.published.seq"
 #: Entries between two checkpoints.
 CHECKPOINT_EVERY = 100
+#: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+#: The protocol of tables of an epoch: the newest versions of it.
+_PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 #: Features of a table that a published table does not show as they are meant.
 _REFUSED_PROPERTIES = (
     "delta.columnMapping.mode",
@@ -151,7 +155,7 @@ def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], fol
     for actions in entries:
         has_files = any("add" in action or "remove" in action for action in actions)
         if has_files:
-            is_upkeep = any(_message(action).startswith(COMPACTED) for action in actions)
+            is_upkeep = _is_upkeep(actions)
             if is_rows is not None and is_rows == is_upkeep:
                 break
             is_rows = not is_upkeep
@@ -218,9 +222,12 @@ def check_table(path: str, source: LogState) -> None:
     """
     properties = source.metadata.get("configuration") or {}
     names = [f"{name} = {properties[name]}" for name in _REFUSED_PROPERTIES if properties.get(name) not in _OFF]
-    reader = source.protocol.get("minReaderVersion", 1)
-    if reader > 1:
-        names.append(f"reader version {reader} ({', '.join(source.protocol.get('readerFeatures') or ()) or 'no name'})")
+    versions = {name: source.protocol.get(name, 1) for name in _PLAIN_PROTOCOL}
+    if any(versions[name] > most for name, most in _PLAIN_PROTOCOL.items()):
+        features = sorted(
+            {*(source.protocol.get("readerFeatures") or ()), *(source.protocol.get("writerFeatures") or ())}
+        )
+        names.append(f"protocol {versions} ({', '.join(features) or 'no features'})")
     if names:
         raise _refused(path, ", ".join(names))
 
@@ -237,7 +244,7 @@ def check_file(path: str, add: Mapping[str, Any]) -> None:
     """
     if add.get("deletionVector") is not None:
         raise _refused(path, f"a deletion vector of the file {add['path']}")
-    if "://" in add["path"] or add["path"].startswith("/"):
+    if _ELSEWHERE.match(add["path"]):
         raise _refused(path, f"the file {add['path']}, which lies elsewhere")
 
 
@@ -260,8 +267,13 @@ def _parsed(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _message(action: Mapping[str, Any]) -> str:
-    return str(action.get("commitInfo", {}).get("userMetadata") or "")
+def _is_upkeep(actions: Sequence[Action]) -> bool:
+    """Whether an entry only merges files, by its own word; one that goes back to earlier files does not."""
+    files = [
+        action.get("add") or action.get("remove") or {} for action in actions if "add" in action or "remove" in action
+    ]
+    is_restore = any(action.get("commitInfo", {}).get("operation") == "RESTORE" for action in actions)
+    return not is_restore and not any(file.get("dataChange", True) for file in files)
 
 
 def milliseconds() -> int:

@@ -45,9 +45,9 @@ _LARGE_COMMIT = 1000
 #: Entries of the log that stay, at least. With those up to the next checkpoint there are never 2,000.
 LOG_ENTRIES = 1800
 #: Beyond as many commits of the epoch's table, or as long after the last publication, the state of the table as a whole
-#: is compared: entries, and files that were merged meanwhile, may be gone.
+#: is compared: files that were merged meanwhile may be gone.
 _MOST_ENTRIES = 200
-_FRESH_SECONDS = 3600.0
+_FRESH_MILLISECONDS = 12 * 3_600_000
 #: After this time without a look the last entry is looked for: it may have been cleaned up.
 LOOK_SECONDS = 60.0
 
@@ -68,20 +68,26 @@ class PublishedTable:
         self._state: LogState | None = None
         self._is_foreign = False
         self._source: tuple[int, LogState] | None = None
-        self._looked = self._succeeded = float("-inf")
+        self._looked = float("-inf")
         self._lock = threading.RLock()
 
     def look(self) -> LogState | None:
         """Take in what was committed since the last look; None where there is no table."""
         with self._lock:
-            if self._state is None or not self._is_there(self._state.version):
-                self._state = state_of(self.path, has_statistics=False)
-                self._is_foreign = self._state is not None and not _is_own(self._state)
+            state, self._state = self._state, None  # a look that fails begins anew
+            if state is None or not self._is_there(state.version):
+                state = state_of(self.path, has_statistics=False)
+                self._is_foreign = state is not None and not _is_own(state)
             else:
-                for actions in self._state.advance(self.path):
+                for actions in state.advance(self.path):
                     self._is_foreign |= not any(_is_txn(action) for action in actions)
-            self._looked = uptime()
-            return self._state
+            self._state, self._looked = state, uptime()
+            return state
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program has written an entry since the last publication: the next one undoes it."""
+        return self._is_foreign
 
     def shown(self) -> Shown | None:
         """What it shows as of the last look, which is made here if there was none lately; None if there is no table."""
@@ -99,30 +105,35 @@ class PublishedTable:
         with self._lock:
             self._source_state(origin)
 
-    def publish(self, origin: Origin) -> bool:
+    def publish(self, origin: Origin, after: int) -> bool:
         """Show the state of an epoch's table, in one commit, or the first part of the way there.
 
         Files that were merged without a change of rows are a commit of their own, so that readers of a stream need not
         read the rows again. A crash leaves the commit whole or not at all.
 
-        The commit follows the state that the last look saw. A caller that looks, and asks after that whether the epoch
-        is live, never publishes an epoch over its successor, however long it was frozen in between.
+        A caller that looks, and asks after that whether the epoch is live, never publishes an epoch over its successor,
+        however long it was frozen in between.
+
+        Args:
+            origin: the state that is to be shown.
+            after: the version that the look saw; -1 for no table.
 
         Returns:
             Whether it was there already.
 
         Raises:
-            ConflictError: another process published since the last look; nothing was done. Look again.
+            ConflictError: another process published after that version; nothing was done. Look again.
             PublicationError: the epoch's table has features that a published table does not show.
         """
         with self._lock:
             state = self.look() if self._state is None else self._state
+            if after != (-1 if state is None else state.version):
+                raise ConflictError(f"Another process published {self.path} first.", path=self.path)
             if state is None:
                 self._commit(LogState(), self._whole(LogState(), origin), origin)
                 return False
             before = None if self._is_foreign else shown_by(self.path, state)
             if before is not None and (before.epoch, before.source_version) == (origin.epoch, origin.version):
-                self._succeeded = uptime()
                 return True
             self._commit(state, self._change(state, before, origin), origin)
             return False
@@ -132,11 +143,16 @@ class PublishedTable:
         were removed within the retention.
         """
         with self._lock:
-            state, begin = self.look(), milliseconds() - self.retention.total_seconds() * 1000
-            return set() if state is None else _named(state, begin, f"{folder}/")
+            state = self.look()
+            if state is None:
+                return set()
+            state.forget_removals(milliseconds() - self.retention.total_seconds() * 1000)
+            prefix = f"{folder}/"
+            named = (path for path in (*state.files, *state.tombstones) if path.startswith(prefix))
+            return {unquote(path.removeprefix(prefix)) for path in named}
 
     def _change(self, state: LogState, before: Shown | None, origin: Origin) -> Publication:
-        is_fresh = uptime() - self._succeeded <= _FRESH_SECONDS
+        is_fresh = before is not None and milliseconds() - (before.at or 0) <= _FRESH_MILLISECONDS
         if before is None or before.epoch != origin.epoch or not is_fresh:
             return self._whole(state, origin)
         if not 0 < origin.version - before.source_version <= _MOST_ENTRIES:
@@ -202,7 +218,7 @@ class PublishedTable:
         state.info, state.has_statistics = {}, False
         state.apply(actions)
         state.version, self._state, self._is_foreign = version, state, False
-        self._looked = self._succeeded = uptime()
+        self._looked = uptime()
         if version % CHECKPOINT_EVERY == 0 or len(change.added) + len(change.removed) > _LARGE_COMMIT:
             self._check_point()
         if version % CHECKPOINT_EVERY == 0:
@@ -230,12 +246,6 @@ class PublishedTable:
         for name in sorted(name for name, number in numbers.items() if number < first):  # the oldest first
             store.delete(names[name])
             crash_point("publish.cleanup")
-
-
-def _named(state: LogState, begin: float, prefix: str) -> set[str]:
-    """Files below a folder that are part of the table, or were at a time or later."""
-    recent = (path for path, one in state.tombstones.items() if one.get("deletionTimestamp", 0) >= begin)
-    return {unquote(path.removeprefix(prefix)) for path in (*state.files, *recent) if path.startswith(prefix)}
 
 
 def _is_own(state: LogState) -> bool:

@@ -68,7 +68,7 @@ def vacuum(
     *,
     age: timedelta,
     check: Callable[[], None],
-    spared: Callable[[], Collection[str]] = frozenset,
+    spared: Collection[str] = (),
 ) -> int:
     """Remove files that neither the newest version nor the kept ones need, and old log entries.
 
@@ -102,7 +102,7 @@ def vacuum(
     }
     if not unneeded:
         return 0
-    for name in spared():
+    for name in spared:
         unneeded.pop(name, None)
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
     now = _now(path, table)

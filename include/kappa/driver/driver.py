@@ -249,6 +249,8 @@ class Driver:
         ended = voice.stop_reason or self._unwanted(epoch) or self._overtaken(epoch)
         if ended is not None:
             return ended
+        if self._attempts.stuck is not None or record.live != self.epoch.paths.epoch:
+            self.publications.look(record)
         if self._attempts.stuck is not None:
             self._wait_stuck(record, self._attempts.stuck)
             return None

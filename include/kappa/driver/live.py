@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.driver import upgrade as switching
@@ -68,8 +69,6 @@ class Live:
         """One act: an upgrade, a handover, going live, a replacement, or the log."""
         engines, voice, is_stuck = self._engines, self._voice, self._attempts.stuck is not None
         epoch, handover = record.epoch(self._epoch.paths.epoch), record.handover
-        if not state.is_yielded:
-            self._publications.look(record, may_merge=True)
         if epoch.upgrade is not None:
             voice.say(f"going over to code {epoch.upgrade.detail['code'][:12]}")
             switching.switch(
@@ -92,6 +91,8 @@ class Live:
             self._backfill(record, state)
         else:
             self._serve(state)
+        if self._has_served:  # not before its first slice: readers of topics wait for that
+            self._publications.look(record, may_merge=True)
 
     def _backfill(self, record: TopologyRecord, state: BegunState) -> None:
         """Replace the rows of the oldest requested interval, if any. Between two slices only."""
@@ -138,7 +139,8 @@ class Live:
                 voice.watchdog.begin("watching micro-batches")
                 time.sleep(self._epoch.config.idle_seconds / 2)
                 query.between(merges.merge_when_due)  # a slice is another thread's, and so is the ledger then
-                self._publications.look(record)  # of commits: no slice waits for it
+                if self._publications.look(record):  # of commits: no slice waits for it
+                    query.between(partial(self._publications.look, record, may_merge=True))
                 if record.epoch(epoch.paths.epoch).backfills:
                     query.between(self._backfill_now)
         finally:

@@ -43,7 +43,7 @@ def maintain(
     named: Collection[int] = (),
     *,
     keeps_all: bool = False,
-    published: Callable[[str], Collection[str]] = lambda place: (),
+    published: Callable[[str], Collection[str] | None] = lambda place: (),
 ) -> LedgerRow:
     """Merge small files of every table, remove those that no held commit needs, and put it on record.
 
@@ -54,7 +54,8 @@ def maintain(
         config: how long the past stays readable.
         named: slices whose commits stay readable in any case.
         keeps_all: whether nothing may go now, because old commits are about to be compared.
-        published: place -> files in its Delta table that readers of its published table may need.
+        published: place -> files in its Delta table that readers of its published table may need; None where that is
+            not known: none of them goes.
 
     Raises:
         LedgerError: a slice is planned and not committed.
@@ -111,9 +112,9 @@ def maintain(
         path = run.paths.place(place)
         check()
         vacuum.compact(path, sizes.get(place.partition("/")[0]))
-        if not keeps_all:
-            keep = partial(_held_now, run, place)
-            vacuum.vacuum(path, keep, age=age, check=check, spared=partial(published, place))
+        spared = None if keeps_all else published(place)
+        if spared is not None:
+            vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check, spared=spared)
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     record_files(run)
     return row

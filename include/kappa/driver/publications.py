@@ -46,10 +46,11 @@ class Publications:
         self._times: dict[str, float] = {}
         self._shown: dict[str, Shown | None] = {}
         self._problems: dict[str, str] = {}
+        self._unmerged: set[str] = set()
         self._prepared = -math.inf
 
-    def look(self, record: TopologyRecord, *, is_asked: bool = False, may_merge: bool = False) -> None:
-        """Publish what is due: at most one commit per table and ``publish_seconds``.
+    def look(self, record: TopologyRecord, *, is_asked: bool = False, may_merge: bool = False) -> bool:
+        """Publish what is due: at most one commit per table and ``publish_seconds``. Whether a table waits for a merge.
 
         Args:
             record: the topology's record.
@@ -62,7 +63,7 @@ class Publications:
         epoch, now = self._epoch, time.monotonic()
         if record.live != epoch.paths.epoch:
             self._voice.exporter.unpublished()
-            return
+            return False
         state, pause = epoch.ledger.state(look=False), epoch.config.publish_seconds
         for place in [place for place in state.recorded if place.startswith(SERVED)]:
             if not is_asked and now - self._times.get(place, -pause) < pause:
@@ -79,6 +80,7 @@ class Publications:
             if has_published:
                 self._times[place] = time.monotonic()
         self._measure(record, state)
+        return bool(self._unmerged)
 
     def _complain(self, place: str, problem: str) -> None:
         """Log why a table is not published; once, however often it is tried."""
@@ -119,20 +121,26 @@ class Publications:
             published.look()
             shown = published.shown()
         self._shown[place] = shown
-        if shown is not None and (shown.epoch, shown.source_version) == (epoch.paths.epoch, state.recorded[place]):
+        is_shown = shown is not None and (shown.epoch, shown.source_version) == (
+            epoch.paths.epoch,
+            state.recorded[place],
+        )
+        if is_shown and not published.is_foreign:
             return False
         epoch.ledger.check_claim(epoch.writer)
         if epoch.record().live != epoch.paths.epoch:  # asked after the look: what was published since is a conflict
             return False
         if shown is not None and shown.epoch != epoch.paths.epoch and self._is_behind(place, state, shown.offsets):
+            self._unmerged.add(place)
             if not may_merge:
                 return False
             self._merges.merge(is_asked=True)
             state = epoch.ledger.state()
             if self._is_behind(place, state, shown.offsets):  # nothing is open yet that merges, or it failed
                 return False
+        self._unmerged.discard(place)
         started = time.monotonic()
-        published.publish(self._origin(place, state))
+        published.publish(self._origin(place, state), -1 if shown is None else shown.version)
         self._problems.pop(place, None)
         self._shown[place] = shown = published.shown()
         if shown is not None:
@@ -148,11 +156,11 @@ class Publications:
     def _is_behind(self, place: str, state: LedgerState, offsets: Mapping[str, Any] | None) -> bool:
         """Whether a table lacks changes that readers of the path have seen, of the epoch that was live before."""
         kind, _, name = place.partition("/")
-        if kind != "tables" or state.committed is None or offsets is None:
+        if kind != "tables" or state.committed is None:
             return False
         contents = contents_of(self._epoch.paths, state.committed, name)
-        if contents.is_merged:
-            return False
+        if contents.is_merged or offsets is None:
+            return not contents.is_merged
         version, last = tables.merged(self._epoch.paths.place(place))  # of a merge since the commit, the table tells
         merged = state.commit(contents.merged if last is None or version != state.recorded[place] else last)
         return merged is None or not merged.standing.dominates(Offsets.from_json(offsets))

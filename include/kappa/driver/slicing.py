@@ -19,7 +19,7 @@ from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.driver.voice import Voice
-from kappa.errors import ConflictError, StaleWriterError
+from kappa.errors import ConflictError, DamagedTableError, LedgerError, StaleWriterError
 from kappa.names import SERVED
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
@@ -335,8 +335,16 @@ class Slices:
             return
         voice.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
-    def _published_files(self, record: TopologyRecord, place: str) -> set[str]:
-        """Files of a place that readers of its published table may need; none of an epoch that was never live."""
+    def _published_files(self, record: TopologyRecord, place: str) -> set[str] | None:
+        """Files of a place that readers of its published table may need; none of an epoch that was never live.
+
+        None where the log of the published table cannot be read.
+        """
         epoch = self._epoch
-        is_served = place.startswith(SERVED) and record.epoch(epoch.paths.epoch).moved is not None
-        return epoch.published(place).needed(epoch.paths.folder) if is_served else set()
+        if not place.startswith(SERVED) or record.epoch(epoch.paths.epoch).moved is None:
+            return set()
+        try:
+            return epoch.published(place).needed(epoch.paths.folder)
+        except (DamagedTableError, LedgerError) as error:
+            self._voice.log.error("not vacuumed", place=place, error=f"{type(error).__name__}: {headline(error)}")
+            return None

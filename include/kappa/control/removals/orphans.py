@@ -18,6 +18,7 @@ import psutil
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
+from kappa.control.removals import served_tables
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
 from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
@@ -115,11 +116,15 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
         store = store_of(item.name)
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
             folder, _, name = item.name.rpartition("/")
-            if item.kind == "epoch folder" and not name.startswith("_"):
-                seal(f"{item.name}/ledger")
-            store.delete_folder(item.name)
             if name.startswith("_"):  # one of its tables, in the folder of a published table
-                store.delete_empty(folder)
+                topology, _, _ = folder.rpartition("/")
+                number = int(name.removeprefix("_e"))
+                paths = EpochPaths(lake=config.lake, topology=topology.rpartition("/")[2], epoch=number)
+                served_tables.remove_table(folder, paths)
+            else:
+                if item.kind == "epoch folder":
+                    seal(f"{item.name}/ledger")
+                store.delete_folder(item.name)
             removed.append(item)
         elif item.kind == "code":
             # What a writer left half way is named after code too, with more after it: and no record names that.

@@ -106,8 +106,8 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
     effects, now = epochs.effects(epochs.now(topology), decide)
-    ends = served_tables.ends(EpochPaths(lake=config.lake, topology=topology, epoch=epoch), now.record)
-    effects += (driver_end(config, topology, epoch), *ends, *_removal(config, epochs, now.record, epoch))
+    served_tables.check(EpochPaths(lake=config.lake, topology=topology, epoch=epoch), now.record)
+    effects += (driver_end(config, topology, epoch), *_removal(config, epochs, now.record, epoch))
     return Act(effects=effects, outcome=lambda: None)
 
 
@@ -236,7 +236,7 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         ),
         Effect(
             what=f"remove the folder {paths.root}, the folders {paths.folder} of its tables, and scratch of streams "
-            "on this host",
+            f"on this host{served_tables.consequences(paths)}",
             values=named,
             make=unless_needed(folder),
         ),

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
-from kappa.acts import Effect
 from kappa.delta.log_state import LogState, state_of
-from kappa.delta.publication import shown_by
-from kappa.errors import RefusedError
+from kappa.delta.publication import EPOCH
+from kappa.errors import DamagedTableError, LedgerError, RefusedError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.store.stores import store_of
 
 
-def folders_of(paths: EpochPaths) -> list[str]:
-    """Folders of an epoch's tables and outputs that are there."""
-    return [f"{folder}/{paths.folder}" for folder in _published_folders(paths)]
-
-
-def remove(paths: EpochPaths) -> None:
-    """Remove an epoch's tables and outputs. Idempotent; a crash leaves some of them."""
-    for folder in _published_folders(paths):
-        store = store_of(folder)
-        store.delete_folder(f"{folder}/{paths.folder}")
-        store.delete_empty(folder)
-        crash_point("removal.tables")
-
-
-def ends(paths: EpochPaths, record: TopologyRecord) -> tuple[Effect, ...]:
-    """What the removal of a retired epoch does to published tables: readers of earlier versions are told.
-
-    A table that no later epoch has ends with the epoch: its log is removed.
+def check(paths: EpochPaths, record: TopologyRecord) -> None:
+    """Refuse to remove an epoch whose files a published table shows still, though the live epoch has the table too.
 
     Raises:
-        RefusedError: a published table that the live epoch has too shows this one's files still.
+        RefusedError: one does: the live epoch's driver has not published since the move.
     """
-    live = None if record.live is None else replace(paths, epoch=record.live)
-    effects = []
+    if record.live is None:
+        return
+    live = replace(paths, epoch=record.live)
     for folder in _published_folders(paths):
-        state = state_of(folder)
-        shown = None if state is None else shown_by(folder, state)
-        if state is None or shown is None:
-            continue
-        has_successor = live is not None and live.folder in store_of(folder).folders(folder)
-        if shown.epoch == paths.epoch and has_successor:
+        if _shows(_state_of(folder), paths) and live.folder in store_of(folder).folders(folder):
             raise RefusedError(
                 f"Epoch {paths.epoch} of {paths.topology!r} is not removed: the published table {folder} shows its "
                 f"files still, because the driver of live epoch {record.live} has not published since the move. "
@@ -55,28 +33,61 @@ def ends(paths: EpochPaths, record: TopologyRecord) -> tuple[Effect, ...]:
                 findings=(),
                 path=folder,
             )
-        if shown.epoch == paths.epoch:
-            what = f"remove the log of the published table {folder}, which no later epoch has"
-            make: Callable[[], None] = partial(store_of(folder).delete_folder, f"{folder}/_delta_log")
-        elif (last := _last_removal(state, paths.folder)) is not None:
-            what = f"end the versions of the published table {folder} from before {last:%Y-%m-%d %H:%M:%S} UTC"
-            make = _nothing
-        else:
-            continue
-        effects.append(Effect(what=what, values={"published": folder, "epoch": paths.epoch}, make=make))
-    return tuple(effects)
 
 
-def _nothing() -> None:
-    """The removal of the files is an effect of its own."""
-
-
-def _last_removal(state: LogState, folder: str) -> datetime | None:
-    """When the last file of an epoch left a published table, as far as its log tells."""
-    removals = [
-        one.get("deletionTimestamp", 0) for path, one in state.tombstones.items() if path.startswith(f"{folder}/")
+def consequences(paths: EpochPaths) -> str:
+    """The end of published tables, and of versions of them, with an epoch's files; for people, empty without any."""
+    ended, versions = [], []
+    for folder in _published_folders(paths):
+        state = _state_of(folder)
+        removals = [at for path, at in state.tombstones.items() if path.startswith(f"{paths.folder}/")] if state else []
+        if _shows(state, paths):
+            ended.append(folder)
+        elif removals:
+            last = datetime.fromtimestamp(max(removals) / 1000, UTC)
+            versions.append(f"{folder} from before {last:%Y-%m-%d %H:%M:%S} UTC")
+    parts = [
+        f"{what} {', '.join(places)}"
+        for what, places in (("the published tables", ended), ("the versions of the published tables", versions))
+        if places
     ]
-    return datetime.fromtimestamp(max(removals) / 1000, UTC) if removals else None
+    return f"; with them {' and '.join(parts)}" if parts else ""
+
+
+def remove(paths: EpochPaths) -> None:
+    """Remove an epoch's tables and outputs. Idempotent; a crash leaves some of them."""
+    for folder in _published_folders(paths):
+        remove_table(folder, paths)
+
+
+def remove_table(folder: str, paths: EpochPaths) -> None:
+    """Remove an epoch's table, and first the log of its published table where it names the files that go.
+
+    Idempotent; a crash leaves some of it.
+
+    Args:
+        folder: of the published table.
+        paths: of the epoch.
+    """
+    store, state = store_of(folder), _state_of(folder)
+    others = [name for name in store.folders(folder) if name not in (paths.folder, "_delta_log")]
+    if _shows(state, paths) or (state is None and not others):
+        store.delete_folder(f"{folder}/_delta_log")
+    store.delete_folder(f"{folder}/{paths.folder}")
+    store.delete_empty(folder)
+    crash_point("removal.tables")
+
+
+def _shows(state: LogState | None, paths: EpochPaths) -> bool:
+    return state is not None and state.transactions.get(EPOCH) == paths.epoch
+
+
+def _state_of(folder: str) -> LogState | None:
+    """The state of a published table; None where there is none, or a removal has left a part of its log."""
+    try:
+        return state_of(folder, has_statistics=False)
+    except (DamagedTableError, LedgerError):
+        return None
 
 
 def _published_folders(paths: EpochPaths) -> Iterator[str]:
