@@ -364,6 +364,6 @@ def test_a_writer_that_was_frozen_until_its_entry_was_cleaned_up_publishes_after
     for number in (0, 1):
         Path(lake.path, "_delta_log", f"{number:020}.json").unlink()
     lake.append(1, 5, "r5")
-    monkeypatch.setattr("kappa.delta.published._LOOK_SECONDS", -1.0)  # it was frozen for hours
+    monkeypatch.setattr("kappa.delta.published.LOOK_SECONDS", -1.0)  # it was frozen for hours
     assert not frozen.publish(lake.origin(1)) and lake.ids() == ["a", "r2", "r3", "r4", "r5"]
     assert not Path(lake.path, "_delta_log", f"{1:020}.json").exists() and DeltaTable(lake.path).version() == 4

@@ -369,7 +369,8 @@ class TestLaw7OnePointer:
         driver = claimed(stream, second)
         stale_record = replace(stream.record(), live=None)
         with pytest.raises(MoveRefusedError):
-            handover = Handover(driver.epoch, driver.engines, driver.voice, driver.merges, lambda *_: None)
+            own = driver.epoch, driver.engines, driver.voice, driver.merges, driver.publications
+            handover = Handover(*own, lambda *_: None)
             handover.go_live_first(stale_record, driver.epoch.ledger.begun())
         assert serving.resolve(stream.config, stream.name) == epoch
 

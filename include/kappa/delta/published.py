@@ -44,7 +44,7 @@ LOG_ENTRIES = 1800
 _MOST_ENTRIES = 200
 _FRESH_SECONDS = 3600.0
 #: After this time without a look the last entry is looked for: it may have been cleaned up.
-_LOOK_SECONDS = 60.0
+LOOK_SECONDS = 60.0
 #: Features of a table that a published table does not show as they are meant.
 _REFUSED_PROPERTIES = (
     "delta.columnMapping.mode",
@@ -157,7 +157,7 @@ class PublishedTable:
             PublicationError: the epoch's table has features that a published table does not show.
         """
         with self._lock:
-            is_due = self._state is None or uptime() - self._looked > _LOOK_SECONDS
+            is_due = self._state is None or uptime() - self._looked > LOOK_SECONDS
             state = self.look() if is_due else self._state
             if state is None:
                 self._commit(LogState(), self._whole(LogState(), origin), origin)
@@ -177,7 +177,7 @@ class PublishedTable:
             state, begin = self.look(), _milliseconds() - self.retention.total_seconds() * 1000
             return set() if state is None else _named(state, begin, f"{folder}/")
 
-    def _change(self, state: LogState, before: Shown | None, origin: Origin) -> _Change:
+    def _change(self, state: LogState, before: Shown | None, origin: Origin) -> _Publication:
         is_fresh = uptime() - self._succeeded <= _FRESH_SECONDS
         if before is None or before.epoch != origin.epoch or not is_fresh:
             return self._whole(state, origin)
@@ -189,7 +189,7 @@ class PublishedTable:
             return self._whole(state, origin)
         return _net(state, before, present, origin.folder)
 
-    def _whole(self, state: LogState, origin: Origin) -> _Change:
+    def _whole(self, state: LogState, origin: Origin) -> _Publication:
         """The difference between what is shown and an epoch's table as a whole."""
         source = self._source_state(origin)
         self._source = None  # from here on entries are enough
@@ -197,7 +197,7 @@ class PublishedTable:
         for add in files.values():
             _check_file(origin.path, add)
         metadata = self._metadata(state, source, origin)
-        return _Change(
+        return _Publication(
             version=source.version,
             seq=source.transactions.get(APP),
             removed=[remove for path, remove in state.files.items() if path not in files],
@@ -243,10 +243,10 @@ class PublishedTable:
 
     def _is_there(self, version: int) -> bool:
         """Whether the entry of a version is there, by a look at it after a while: it may have been cleaned up."""
-        is_due = uptime() - self._looked > _LOOK_SECONDS
+        is_due = uptime() - self._looked > LOOK_SECONDS
         return not is_due or store_of(self.path).head(entry_of(self.path, version)) is not None
 
-    def _commit(self, state: LogState, change: _Change, origin: Origin) -> None:
+    def _commit(self, state: LogState, change: _Publication, origin: Origin) -> None:
         store, version = store_of(self.path), state.version + 1
         if version and not self._is_there(version - 1):
             self._state = None
@@ -292,7 +292,7 @@ class PublishedTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Change:
+class _Publication:
     """From one state of a published table to the next.
 
     Attributes:
@@ -330,7 +330,7 @@ def shown_by(path: str, state: LogState) -> Shown | None:
     )
 
 
-def _net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], folder: str) -> _Change:
+def _net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], folder: str) -> _Publication:
     """What entries of an epoch's table come to, up to the first that changes rows after one that does not, or back."""
     added: dict[str, Action] = {}
     removed: dict[str, Action] = {}
@@ -356,7 +356,9 @@ def _net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], fo
             elif "txn" in action and action["txn"]["appId"] == APP:
                 seq = action["txn"]["version"]
         version += 1
-    return _Change(version=version, seq=seq, removed=list(removed.values()), added=added, is_rows=is_rows is not False)
+    return _Publication(
+        version=version, seq=seq, removed=list(removed.values()), added=added, is_rows=is_rows is not False
+    )
 
 
 def _named(state: LogState, begin: float, prefix: str) -> set[str]:
@@ -365,7 +367,7 @@ def _named(state: LogState, begin: float, prefix: str) -> set[str]:
     return {unquote(path.removeprefix(prefix)) for path in (*state.files, *recent) if path.startswith(prefix)}
 
 
-def _actions(change: _Change, origin: Origin) -> list[Action]:
+def _actions(change: _Publication, origin: Origin) -> list[Action]:
     now = _milliseconds()
     about: dict[str, Any] = {"epoch": origin.epoch, "seq": change.seq}
     if change.seq is not None:
@@ -396,8 +398,8 @@ def _actions(change: _Change, origin: Origin) -> list[Action]:
         actions.append({"remove": remove})
     for path, add in change.added.items():
         fields = ("partitionValues", "size", "modificationTime", "stats")
-        kept = {name: add[name] for name in fields if add.get(name) is not None}
-        actions.append({"add": {"path": path, "partitionValues": {}, **kept, "dataChange": change.is_rows}})
+        values = {name: add[name] for name in fields if add.get(name) is not None}
+        actions.append({"add": {"path": path, "partitionValues": {}, **values, "dataChange": change.is_rows}})
     return actions
 
 
