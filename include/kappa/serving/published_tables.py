@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -103,20 +103,20 @@ def waiting_since(
 def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, place: str) -> ServedTable:
     folder, _, name = place.partition("/")
     path = paths.published(name)
-    own = {"name": name, "kind": "table" if folder == "tables" else "output", "path": path, "live": paths.epoch}
+    one = ServedTable(name=name, kind="table" if folder == "tables" else "output", path=path, live=paths.epoch)
     try:
         shown = shown_now(path)
     except (*UNREADABLE, LedgerError) as error:
-        return ServedTable(**own, problem=str(error))
+        return replace(one, problem=str(error))
     moved_at = None if record.last_move is None else record.last_move.at
     since = waiting_since(paths, state, place, shown, moved_at)
     seconds = 0.0 if since is None else max(0.0, (clock.now() - since).total_seconds())
     if shown is None:
         problem = f"not published yet. Its driver does it: kappa start {paths.topology} --execute"
-        return ServedTable(**own, seconds_behind=seconds, problem=problem)
+        return replace(one, seconds_behind=seconds, problem=problem)
     is_of_live = shown.epoch == paths.epoch
-    return ServedTable(
-        **own,
+    return replace(
+        one,
         epoch=shown.epoch,
         version=shown.version,
         seq=shown.seq,
