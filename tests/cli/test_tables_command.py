@@ -58,7 +58,8 @@ def publish(config: Config, place: str = "tables/rewards", *, epoch: int = 1) ->
         version=tables.version(source),
         hidden=frozenset({*hidden_in(paths).get(name, ()), tables.SEQ.name}),
     )
-    while not PublishedTable(paths.published(name), timedelta(days=7)).publish(origin):
+    published = PublishedTable(paths.published(name), timedelta(days=7))
+    while not published.publish(origin, published.version):
         pass
 
 

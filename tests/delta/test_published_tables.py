@@ -207,7 +207,7 @@ def test_an_entry_of_a_writer_that_ignores_the_feature_is_undone_by_the_next(lak
     lake.append(1, 2, "b")
     if is_seen:  # by a driver that goes on; its first attempt meets the entry
         with pytest.raises(ConflictError):
-            lake.published.publish(lake.origin(1))
+            lake.published.publish(lake.origin(1), lake.published.version)
     else:
         lake.published = PublishedTable(lake.path, RETENTION)
     assert lake.publish(1) == 1 and lake.ids() == ["a", "b"]
@@ -223,8 +223,8 @@ def test_of_two_processes_one_publishes_and_the_other_looks_again(lake: Lake) ->
     lake.append(1, 2, "b")
     lake.publish(1)
     with pytest.raises(ConflictError):
-        late.publish(replace(origin, version=lake.origin(1).version, epoch=1, folder="_e0001"))
-    assert late.publish(lake.origin(1)) and lake.ids() == ["a", "b"]
+        late.publish(replace(origin, version=lake.origin(1).version, epoch=1, folder="_e0001"), late.version)
+    assert late.publish(lake.origin(1), late.version) and lake.ids() == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_table_with_a_feature_that_readers_would_not_see_is_refused(lake: Lake
     changed = {**metadata, "configuration": {**metadata["configuration"], name: value}}
     Path(source, "_delta_log", f"{version:020}.json").write_text(json.dumps({"metaData": changed}) + "\n")
     with pytest.raises(PublicationError, match=f"it has {name} = {value}") as error:
-        lake.published.publish(replace(lake.origin(1), version=version))
+        lake.published.publish(replace(lake.origin(1), version=version), lake.published.version)
     assert error.value.data["path"] == source and lake.ids() == ["a"]
 
 
@@ -259,7 +259,7 @@ def test_a_file_that_readers_would_not_find_or_misread_is_refused(lake: Lake, ad
     Path(source, "_delta_log", f"{version:020}.json").write_text(json.dumps({"add": file}) + "\n")
     for published in (lake.published, PublishedTable(lake.path, RETENTION)):
         with pytest.raises(PublicationError):
-            published.publish(replace(origin, version=version))
+            published.publish(replace(origin, version=version), published.version)
     assert lake.ids() == ["a"]
 
 
@@ -348,8 +348,8 @@ def test_a_writer_that_was_frozen_until_its_entry_was_cleaned_up_publishes_after
     lake.append(1, 5, "r5")
     monkeypatch.setattr("kappa.delta.published.LOOK_SECONDS", -1.0)  # it was frozen for hours
     with pytest.raises(ConflictError):
-        frozen.publish(lake.origin(1))
-    assert not frozen.publish(lake.origin(1)) and lake.ids() == ["a", "r2", "r3", "r4", "r5"]
+        frozen.publish(lake.origin(1), frozen.version)
+    assert not frozen.publish(lake.origin(1), frozen.version) and lake.ids() == ["a", "r2", "r3", "r4", "r5"]
     assert not Path(lake.path, "_delta_log", f"{1:020}.json").exists() and DeltaTable(lake.path).version() == 4
 
 
@@ -366,7 +366,7 @@ def test_a_writer_that_was_frozen_over_a_cutover_publishes_nothing_over_it(
     lake.append(1, 2, "b")
     monkeypatch.setattr("kappa.delta.published.LOOK_SECONDS", -1.0)  # it was frozen for hours
     with pytest.raises(ConflictError):
-        frozen.publish(lake.origin(1))
+        frozen.publish(lake.origin(1), frozen.version)
     assert lake.ids() == ["A"]
     shown = frozen.shown()
     assert shown is not None and shown.epoch == 2

@@ -94,10 +94,10 @@ def test_what_the_epoch_before_published_since_the_preparation_delays_nothing(
     path = epoch.paths.place(PLACE)
     before = PublishedTable(epoch.paths.published("notifications"), timedelta(days=7))
     origin = Origin(path=path, folder="_e0009", epoch=9, version=0)
-    before.publish(origin)
+    before.publish(origin, before.version)
     publications.prepare()
     append(epoch, 3)
-    before.publish(replace(origin, version=1))
+    before.publish(replace(origin, version=1), before.version)
     publications.look(epoch.record(), is_asked=True)
     published = DeltaTable(before.path)
     assert (published.version(), published.transaction_version(EPOCH)) == (2, 1)
@@ -113,7 +113,9 @@ def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
     path, offsets = epoch.paths.changes("rewards"), committed.standing.as_dict()
     before = PublishedTable(epoch.paths.published("rewards"), timedelta(days=7))
     version = tables.version(path)  # its rows are those of another epoch's table here
-    before.publish(Origin(path=path, folder="_e0009", epoch=9, version=version, offsets=lambda _: offsets))
+    before.publish(
+        Origin(path=path, folder="_e0009", epoch=9, version=version, offsets=lambda _: offsets), before.version
+    )
     publications.look(epoch.record(), is_asked=True, may_merge=True)
     assert DeltaTable(before.path).transaction_version(EPOCH) == 9, "nothing is open yet that merges"
     run = open_run(config)

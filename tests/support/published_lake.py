@@ -56,7 +56,7 @@ class Lake:
     def publish(self, epoch: int) -> int:
         """Publish until all is shown; how many commits it took."""
         before = -1 if (state := state_of(self.path)) is None else state.version
-        while not self.published.publish(self.origin(epoch)):
+        while not self.published.publish(self.origin(epoch), self.published.version):
             pass
         return DeltaTable(self.path).version() - before
 

@@ -224,10 +224,8 @@ def check_table(path: str, source: LogState) -> None:
     names = [f"{name} = {properties[name]}" for name in _REFUSED_PROPERTIES if properties.get(name) not in _OFF]
     versions = {name: source.protocol.get(name, 1) for name in _PLAIN_PROTOCOL}
     if any(versions[name] > most for name, most in _PLAIN_PROTOCOL.items()):
-        features = sorted(
-            {*(source.protocol.get("readerFeatures") or ()), *(source.protocol.get("writerFeatures") or ())}
-        )
-        names.append(f"protocol {versions} ({', '.join(features) or 'no features'})")
+        features = {name for kind in ("readerFeatures", "writerFeatures") for name in source.protocol.get(kind) or ()}
+        names.append(f"protocol {versions} ({', '.join(sorted(features)) or 'no features'})")
     if names:
         raise _refused(path, ", ".join(names))
 
@@ -269,9 +267,7 @@ def _parsed(value: Any) -> Any:
 
 def _is_upkeep(actions: Sequence[Action]) -> bool:
     """Whether an entry only merges files, by its own word; one that goes back to earlier files does not."""
-    files = [
-        action.get("add") or action.get("remove") or {} for action in actions if "add" in action or "remove" in action
-    ]
+    files = [file for action in actions if (file := action.get("add") or action.get("remove"))]
     is_restore = any(action.get("commitInfo", {}).get("operation") == "RESTORE" for action in actions)
     return not is_restore and not any(file.get("dataChange", True) for file in files)
 

@@ -96,6 +96,13 @@ class PublishedTable:
             state = self.look() if is_due else self._state
             return None if state is None else shown_by(self.path, state)
 
+    @property
+    def version(self) -> int:
+        """Its Delta version as of the last look, the first of which is made here; -1 where there is no table."""
+        with self._lock:
+            state = self._state or self.look()
+            return -1 if state is None else state.version
+
     def prepare(self, origin: Origin) -> None:
         """Read the files of an epoch that is about to be shown: right after the move only the rest is read.
 

@@ -121,11 +121,8 @@ class Publications:
             published.look()
             shown = published.shown()
         self._shown[place] = shown
-        is_shown = shown is not None and (shown.epoch, shown.source_version) == (
-            epoch.paths.epoch,
-            state.recorded[place],
-        )
-        if is_shown and not published.is_foreign:
+        target, version = (epoch.paths.epoch, state.recorded[place]), published.version
+        if shown is not None and (shown.epoch, shown.source_version) == target and not published.is_foreign:
             return False
         epoch.ledger.check_claim(epoch.writer)
         if epoch.record().live != epoch.paths.epoch:  # asked after the look: what was published since is a conflict
@@ -140,7 +137,7 @@ class Publications:
                 return False
         self._unmerged.discard(place)
         started = time.monotonic()
-        published.publish(self._origin(place, state), -1 if shown is None else shown.version)
+        published.publish(self._origin(place, state), version)
         self._problems.pop(place, None)
         self._shown[place] = shown = published.shown()
         if shown is not None:

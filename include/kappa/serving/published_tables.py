@@ -11,7 +11,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
-from kappa.delta.publication import Shown, shown_by
+from kappa.delta.published import Shown, shown_by
 from kappa.errors import UNREADABLE, LedgerError
 from kappa.names import SERVED, EpochPaths
 from kappa.record.epoch_record import TopologyRecord
@@ -103,20 +103,20 @@ def waiting_since(
 def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, place: str) -> ServedTable:
     folder, _, name = place.partition("/")
     path = paths.published(name)
-    own = ServedTable(name=name, kind="table" if folder == "tables" else "output", path=path, live=paths.epoch)
+    one = ServedTable(name=name, kind="table" if folder == "tables" else "output", path=path, live=paths.epoch)
     try:
         shown = shown_now(path)
     except (*UNREADABLE, LedgerError) as error:
-        return replace(own, problem=str(error))
+        return replace(one, problem=str(error))
     moved_at = None if record.last_move is None else record.last_move.at
     since = waiting_since(paths, state, place, shown, moved_at)
     seconds = 0.0 if since is None else max(0.0, (clock.now() - since).total_seconds())
     if shown is None:
         problem = f"not published yet. Its driver does it: kappa start {paths.topology} --execute"
-        return replace(own, seconds_behind=seconds, problem=problem)
+        return replace(one, seconds_behind=seconds, problem=problem)
     is_of_live = shown.epoch == paths.epoch
     return replace(
-        own,
+        one,
         epoch=shown.epoch,
         version=shown.version,
         seq=shown.seq,
