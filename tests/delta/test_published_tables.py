@@ -227,6 +227,49 @@ def test_of_two_processes_one_publishes_and_the_other_looks_again(lake: Lake) ->
     assert late.publish(lake.origin(1), late.version) and lake.ids() == ["a", "b"]
 
 
+def test_a_look_for_files_that_stay_lets_no_late_writer_publish_over_its_successor(lake: Lake) -> None:
+    """The thread of upkeep looks while the one that publishes was frozen between its look and its commit."""
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    late = PublishedTable(lake.path, RETENTION)
+    version = late.version
+    lake.append(1, 2, "b")
+    origin = lake.origin(1)
+    lake.create(2)
+    lake.append(2, 1, "A")
+    lake.publish(2)
+    assert late.needed("_e0001")
+    with pytest.raises(ConflictError):
+        late.publish(origin, version)
+    assert lake.ids() == ["A"]
+
+
+def test_an_entry_of_another_writer_is_known_as_such_after_a_look(lake: Lake) -> None:
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    for published in (lake.published, PublishedTable(lake.path, RETENTION)):
+        published.look()
+        assert not published.is_foreign
+    file = Path(lake.path, "_delta_log", f"{1:020}.json")
+    file.write_text(json.dumps({"commitInfo": {"operation": "DELETE"}}) + "\n")
+    for published in (lake.published, PublishedTable(lake.path, RETENTION)):
+        published.look()
+        assert published.is_foreign
+    assert lake.publish(1) == 1 and not lake.published.is_foreign
+
+
+def test_files_that_another_program_merged_in_an_epochs_table_change_no_row(lake: Lake) -> None:
+    for seq in (1, 2):
+        lake.append(1, seq, f"r{seq}")
+    lake.publish(1)
+    DeltaTable(lake.source(1)).optimize.compact()
+    lake.append(1, 3, "r3")
+    lake.published = PublishedTable(lake.path, RETENTION)  # a driver that comes up
+    assert lake.publish(1) == 2
+    assert [lake.changes(version) for version in (1, 2)] == [{False}, {True}]
+    assert [lake.ids(version) for version in (1, 2)] == [["r1", "r2"], ["r1", "r2", "r3"]]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -249,7 +292,13 @@ def test_a_table_with_a_feature_that_readers_would_not_see_is_refused(lake: Lake
 
 
 @pytest.mark.parametrize(
-    "add", [{"deletionVector": {"storageType": "u"}}, {"path": "s3://bucket/x.parquet"}, {"path": "/tmp/x.parquet"}]
+    "add",
+    [
+        {"deletionVector": {"storageType": "u"}},
+        {"path": "s3://bucket/x.parquet"},
+        {"path": "/tmp/x.parquet"},
+        {"path": "file:/x.parquet"},
+    ],
 )
 def test_a_file_that_readers_would_not_find_or_misread_is_refused(lake: Lake, add: dict[str, Any]) -> None:
     lake.append(1, 1, "a")
@@ -310,7 +359,7 @@ def test_upkeep_of_an_epoch_spares_files_of_its_published_table(lake: Lake) -> N
     schema = pa.schema(DeltaTable(lake.source(1)).schema().to_arrow())
     tables.overwrite(lake.source(1), pa.Table.from_pylist([{"_seq": 3, "id": "x"}], schema), 3)
     upkeep = partial(vacuum.vacuum, lake.source(1), tuple, age=timedelta(0), check=lambda: None)
-    upkeep(spared=lambda: lake.published.needed("_e0001"))
+    upkeep(spared=lake.published.needed("_e0001"))
     assert len(list(Path(lake.source(1)).glob("*.parquet"))) == 3
     upkeep()
     assert len(list(Path(lake.source(1)).glob("*.parquet"))) == 1

@@ -11,7 +11,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
-from kappa.delta.published import Shown, shown_by
+from kappa.delta.publication import Shown, shown_by
 from kappa.errors import UNREADABLE, LedgerError
 from kappa.names import SERVED, EpochPaths
 from kappa.record.epoch_record import TopologyRecord
