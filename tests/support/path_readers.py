@@ -51,7 +51,7 @@ def by_engine(path: str, version: int | None = None, session: SparkSession | Non
         session: Spark, which reads it too.
     """
     python = ensure_python(Config.from_env({}).cache, DUCKDB_LOCK)
-    words = [python, "-c", _DUCKDB, path, *([] if version is None else [str(version)])]
+    words = [str(python), "-c", _DUCKDB, path, *([] if version is None else [str(version)])]
     duckdb = subprocess.run(words, capture_output=True, text=True, check=False)
     assert duckdb.returncode == 0, duckdb.stderr
     rows: dict[str, Sequence[Any]] = {
