@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from kappa.delta.log_state import LogState, state_of
-from kappa.delta.published import EPOCH, SEQ, VERSION
+from kappa.delta.publication import EPOCH, SEQ, VERSION
 from support.amounts import BEGIN, DAY, AmountsMixin
 from support.epochs import content, place, read_messages
 from support.path_readers import Rows, rows_of
