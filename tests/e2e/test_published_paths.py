@@ -229,9 +229,9 @@ def test_an_epoch_is_removed_after_its_files_have_left_the_published_tables(mach
     prove(machine, "moves", [first, second])
 
     removal = control.retire.planned(machine.config, machine.name, first, actor="test", reason="test")
-    lines = [effect.what for effect in removal.effects]
-    assert [line for line in lines if line.startswith(f"end the versions of the published table {path} from before")]
-    assert f"remove the log of the published table {machine.published('notes')}, which no later epoch has" in lines
+    (line,) = [effect.what for effect in removal.effects if effect.what.startswith("remove the folder")]
+    assert f"with them the published tables {machine.published('notes')} and the versions of" in line
+    assert f"{path} from before" in line
     assert folders() == before
     control.retire(machine.config, machine.name, first, actor="test", reason="test")
     assert not Path(machine.published("notes")).exists()
