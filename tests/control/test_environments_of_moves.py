@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import venv
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +183,7 @@ def test_a_start_may_make_this_environment_the_epochs_own(
 
 
 def test_a_backfill_with_other_libraries_than_the_driver_is_named(
-    config: Config, earlier: Environment, present: Environment
+    config: Config, earlier: Environment, present: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = Epochs(config.lake).record(NAME)
     (finding,) = backfill_findings(config, record, 1)
@@ -190,6 +191,9 @@ def test_a_backfill_with_other_libraries_than_the_driver_is_named(
     assert "not in that of live epoch 1: pricing was 1.0, and is missing now; numpy was not there" in finding.message
     claim(config, 2, present)
     assert backfill_findings(config, record, 2) == []
+    (Path(config.home) / "vendor" / "more-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, f"{config.home}/vendor"])
+    assert backfill_findings(config, record, 2) == [], "a library added a folder to the path of this process"
 
 
 def test_the_command_gives_all_differences_as_json(

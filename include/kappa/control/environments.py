@@ -65,7 +65,7 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
 def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
     """That a command of this process would compute rows of an epoch in another environment than its driver does."""
     claim = last_claim(config, record.topology, epoch)
-    here = interpreters.here(config).environment
+    here = interpreters.own(config).environment
     if claim is None or claim.environment in ("", here.id):
         return []
     then = files.read(config.lake, claim.environment)

@@ -15,10 +15,11 @@ from kappa.config import Config
 from kappa.environments import installed as installed_module
 from kappa.environments.environment import PLATFORM, Environment
 from kappa.environments.installed import installed
-from kappa.errors import KappaError
 
 #: How long an interpreter may take to say what is installed for it.
 ANSWER_SECONDS = 60.0
+#: The import path of this process before any topology was imported.
+_PATH = tuple(sys.path)
 #: Interpreter and import path -> its last answer.
 _answers: dict[tuple[str, str], Mapping[str, Any]] = {}
 
@@ -38,24 +39,13 @@ class Interpreter:
     unversioned: tuple[str, ...] = ()
 
 
-def here(config: Config) -> Interpreter:
-    """What is installed for this very process: a driver says so of itself."""
-    return _interpreter(config, sys.executable, installed(sys.path))
-
-
 def own(config: Config) -> Interpreter:
     """The interpreter of this process, as a driver would be started with it: without the folder of the command.
 
-    Raises:
-        KappaError: it does not start.
+    It is asked in a process of its own, since libraries add folders to the import path of this one. Where it does not
+    answer, the path counts that this process began with.
     """
-    answer = _answer(sys.executable)
-    if answer is None:
-        raise KappaError(
-            f"The interpreter {sys.executable} of this process does not run. Look at it: {sys.executable} -V",
-            path=sys.executable,
-        )
-    return _interpreter(config, sys.executable, answer)
+    return _interpreter(config, sys.executable, _answer(sys.executable) or installed(_PATH))
 
 
 def others(config: Config) -> tuple[Interpreter, ...]:
