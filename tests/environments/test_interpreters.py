@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kappa.config import Config
 from kappa.environments import interpreters
@@ -58,6 +59,26 @@ def test_an_interpreter_says_what_is_installed_for_it_and_a_broken_one_is_left_o
 
     (packages / "lib-1.0.dist-info").rename(packages / "lib-2.0.dist-info")
     assert interpreters.others(config)[0].environment.distributions["lib"] == "2.0", "it is asked again"
+
+
+def test_one_that_does_not_answer_is_left_alone_for_some_minutes_and_logged_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broken" / "bin" / "python"
+    program(path, f"#!/bin/sh\necho >> {tmp_path}/calls\nexit 1\n")
+    with capture_logs() as entries:
+        assert interpreters.others(config) == interpreters.others(config) == ()
+        assert (tmp_path / "calls").read_text() == "\n"
+        monkeypatch.setattr(interpreters, "FAILURE_SECONDS", 0.0)
+        assert interpreters.others(config) == ()
+    assert (tmp_path / "calls").read_text() == "\n\n"
+    assert [entry["path"] for entry in entries] == [str(path)]
+
+
+def test_a_hanging_one_is_ended(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters, "ANSWER_SECONDS", 0.1)
+    program(tmp_path / "hanging" / "bin" / "python", "#!/bin/sh\nexec sleep 600\n")
+    assert interpreters.others(config) == ()
 
 
 def test_a_driver_of_this_interpreter_has_its_environment(config: Config) -> None:
