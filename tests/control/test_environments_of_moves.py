@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support import epoch_record
 from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 from typer.testing import CliRunner
@@ -21,8 +22,8 @@ from kappa.control.environments import backfill_findings
 from kappa.driver.processes import launches
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Environment
-from kappa.errors import MoveRefusedError
-from kappa.names import EpochPaths, environment_file
+from kappa.errors import KappaError, MoveRefusedError
+from kappa.names import EpochPaths, environment_file, launcher_file
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -140,6 +141,32 @@ def test_hosts_elsewhere_say_what_they_have(config: Config, earlier: Environment
     (recall, *_) = control.rollback.planned(config, NAME, in_this_environment=True, **BACK).effects
     assert recall.what.endswith(f", in environment {present.id[:12]} from then on")
     assert launchers.read(config.lake) == (host,)
+
+
+@pytest.mark.parametrize("content", ['{"format": 1, "ho', '{"format": 99, "host": "new"}'])
+def test_a_file_of_a_host_that_cannot_be_read_is_passed_over(
+    config: Config, earlier: Environment, present: Environment, content: str
+) -> None:
+    config = replace(config, launcher="elsewhere")
+    host = launchers.this_host(config)
+    launchers.write(config, host)
+    Path(launcher_file(config.lake, "torn")).write_text(content)
+    assert launchers.read(config.lake) == (host,)
+    act = control.rollback.planned(config, NAME, in_this_environment=True, **BACK)
+    assert act.effects[0].what.endswith(f", in environment {present.id[:12]} from then on")
+
+
+def test_the_decision_counts_also_where_the_look_fails(config: Config, earlier: Environment) -> None:
+    ledger = Path(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
+    for file in (ledger / "_delta_log").iterdir():
+        file.write_text("{")
+    with pytest.raises(KappaError):
+        control.rollback.planned(config, NAME, **BACK)
+    with capture_logs() as entries:
+        act = control.rollback.planned(config, NAME, in_this_environment=True, **BACK)
+    act.effects[0].make()
+    assert events(config)[-1].event == "recalled"
+    assert "environment not looked up" in {entry["event"] for entry in entries}
 
 
 def test_an_epoch_of_earlier_code_needs_no_decision(config: Config) -> None:

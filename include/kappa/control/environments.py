@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from kappa.config import Config
 from kappa.driver.processes import launches
 from kappa.driver.processes.process import last_claim, settled_status
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Difference, Environment, differences
-from kappa.errors import MoveRefusedError, UsageError
+from kappa.errors import KappaError, MoveRefusedError, UsageError
 from kappa.record.epoch_record import TopologyRecord
 from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
+
+log = structlog.get_logger("kappa.control.environments")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +113,28 @@ def _present(config: Config, id: str) -> Environment | None:
     return own if own.id == id else files.read(config.lake, id)
 
 
-def decision(missing: MissingEnvironment | None, *, in_this_environment: bool, command: str) -> dict[str, str]:
+def decision(
+    config: Config, record: TopologyRecord, epoch: int, *, in_this_environment: bool, command: str
+) -> dict[str, str]:
     """What a move's event says of the environment: nothing where the epoch's own is here.
 
     Args:
-        missing: the epoch's own environment that is not here.
-        in_this_environment: whether the epoch may run in the one that is here instead.
+        config: the settings.
+        record: the record of the topology.
+        epoch: the epoch whose driver is to be started.
+        in_this_environment: whether the epoch may run in the one that is here instead, also where no look can tell.
         command: the command that says so, without its option.
 
     Raises:
         MoveRefusedError: its own is not here, and it may not.
     """
+    try:
+        missing = missing_environment(config, record, epoch)
+    except KappaError as error:
+        if not in_this_environment:
+            raise
+        log.warning("environment not looked up", topology=record.topology, epoch=epoch, error=str(error))
+        return {}
     if missing is None:
         return {}
     if in_this_environment:

@@ -10,15 +10,19 @@ import json
 import socket
 from dataclasses import asdict, dataclass
 
+import structlog
+
 from kappa.config import Config
 from kappa.environments import files, interpreters
-from kappa.errors import LedgerError
+from kappa.errors import KappaError, LedgerError
 from kappa.names import launcher_file
 from kappa.replay import stored
 from kappa.store.stores import store_of
 
 #: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
+
+log = structlog.get_logger("kappa.environments.launchers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ def write(config: Config, launcher: Launcher) -> None:
     path = launcher_file(config.lake, launcher.host)
     store = store_of(path)
     store.make_folder(path.rpartition("/")[0])
-    store.put(path, to_json(launcher).encode())
+    store.put(path, to_json(launcher).encode(), is_durable=True)
 
 
 def withdraw(config: Config, launcher: Launcher) -> None:
@@ -59,16 +63,20 @@ def withdraw(config: Config, launcher: Launcher) -> None:
 
 
 def read(lake: str) -> tuple[Launcher, ...]:
-    """All hosts with a file, sorted; none where no ``kappa drivers`` that writes one runs.
-
-    Raises:
-        LedgerError: a file was cut short or altered.
-        NewerFormatError: newer code wrote one in a format that this code does not read.
-    """
+    """All hosts with a file that can be read, sorted; none where no ``kappa drivers`` that writes one runs."""
     folder = launcher_file(lake, "").rpartition("/")[0]
     paths = sorted(file.path for file in store_of(folder).files(folder) if file.path.endswith(".json"))
-    contents = ((path, store_of(path).get(path)) for path in paths)
-    return tuple(from_json(content, path) for path, content in contents if content is not None)
+    return tuple(host for path in paths if (host := _read(path)) is not None)
+
+
+def _read(path: str) -> Launcher | None:
+    """The host of a file; None where it is gone, or cannot be read: a host that nobody understands decides nothing."""
+    try:
+        content = store_of(path).get(path)
+        return None if content is None else from_json(content, path)
+    except (OSError, KappaError) as error:
+        log.warning("environments of a host not read", path=path, error=str(error))
+        return None
 
 
 def to_json(launcher: Launcher) -> str:
@@ -88,5 +96,8 @@ def from_json(content: bytes | str, where: str) -> Launcher:
         stored.check_format(values.get("format"), FORMAT, what="launcher", where=where)
         launcher = stored.read(Launcher, values)
     except (ValueError, AttributeError) as error:
-        raise LedgerError(f"The file {where} of a launcher was cut short or altered.", path=where) from error
+        raise LedgerError(
+            f"The file {where} of a launcher was cut short or altered. Its host writes it again: kappa drivers",
+            path=where,
+        ) from error
     return Launcher(host=launcher.host, own=launcher.own, environments=tuple(launcher.environments))
