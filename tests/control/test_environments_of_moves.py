@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import venv
 from dataclasses import replace
@@ -95,7 +96,7 @@ def test_a_rollback_into_a_missing_environment_names_what_differs_and_changes_no
     assert f"numpy was {present.distributions['numpy']}, and is missing now" not in text, "it is here"
     assert f"numpy was not there, and is {present.distributions['numpy']} now" in text
     assert "pricing was 1.0, and is missing now" in text
-    assert text.endswith(f"kappa rollback {NAME} --in-this-environment")
+    assert text.endswith(f": kappa rollback {NAME} --to 1 --reason back --in-this-environment --execute")
     assert {one["name"] for one in error.value.data["differences"]} == {"numpy", "pricing"}, "Kappa's own is stored"
 
 
@@ -187,12 +188,27 @@ def test_a_cutover_to_an_epoch_without_a_driver_asks_for_the_same_decision(
 ) -> None:
     tell(config, 3, *SECOND)
     claim(config, 3, earlier)
-    with pytest.raises(MoveRefusedError, match=rf"kappa cutover {NAME} --in-this-environment$"):
-        control.cut_over.planned(config, NAME, 3, **BACK)
+    with pytest.raises(MoveRefusedError) as error:
+        control.cut_over.planned(config, NAME, 3, actor="ada", reason="to 2.0; rm", keep_old_running=True)
+    assert str(error.value).endswith(
+        f": kappa cutover {NAME} --epoch 3 --keep-old-running --reason 'to 2.0; rm' --in-this-environment --execute"
+    )
     act = control.cut_over.planned(config, NAME, 3, in_this_environment=True, **BACK)
     act.effects[0].make()
     handover = next(event for event in events(config) if event.event == "handover")
     assert handover.detail["in_environment"] == present.id
+
+
+def test_the_command_of_the_refusal_goes_to_the_epoch_that_was_refused(
+    config: Config, earlier: Environment, present: Environment
+) -> None:
+    tell(config, 3, *SECOND, "moved")
+    with pytest.raises(MoveRefusedError) as error:
+        control.rollback.planned(config, NAME, to=1, **BACK)
+    command = shlex.split(str(error.value).rpartition(": kappa ")[2])
+    result = CliRunner().invoke(app, [word for word in command if word != "--execute"], env=config.to_env())
+    assert result.exit_code == 0, result.output
+    assert f"bring back epoch 1 of {NAME}" in " ".join(result.output.split())
 
 
 def test_a_start_may_make_this_environment_the_epochs_own(

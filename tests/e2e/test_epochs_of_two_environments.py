@@ -129,7 +129,7 @@ def test_a_rollback_runs_the_library_of_its_epoch_or_says_what_is_missing(
     events = len(team.record().events)
     refusal = team.kappa(second, "rollback", team.name, "--execute", code=1)
     assert "pricing was 1.0, and is 2.0 now" in refusal and "kappa-replay" not in refusal.split("has:")[1]
-    assert refusal.rstrip().endswith(f"kappa rollback {team.name} --in-this-environment")
+    assert refusal.rstrip().endswith(f"kappa rollback {team.name} --to 1 --in-this-environment --execute")
     problem = json.loads(team.kappa(second, "rollback", team.name, "--json", code=1).splitlines()[-1])
     assert problem["data"]["differences"] == [{"name": "pricing", "then": "1.0", "now": "2.0"}]
     assert len(team.record().events) == events, "nothing was changed"

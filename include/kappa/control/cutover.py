@@ -15,7 +15,7 @@ from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import wish
-from kappa.control.environments import decision
+from kappa.control.environments import decision, move_command
 from kappa.control.plans.premise import Premise
 from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
@@ -151,7 +151,17 @@ def cut_over_together(
                 now.of(member.topology),
                 member.epoch,
                 in_this_environment=in_this_environment,
-                command=f"kappa cutover {' '.join(sorted(members))}",
+                command=move_command(
+                    "cutover",
+                    members,
+                    "--epoch",
+                    reason=reason,
+                    override=override,
+                    flags=(
+                        *(f"--accept-verdict {name}" for name in sorted(accept_verdict)),
+                        *(["--keep-old-running"] if keep_old_running else []),
+                    ),
+                ),
             ),
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
@@ -250,7 +260,7 @@ def recall_together(
                     now.of(name),
                     targets[name],
                     in_this_environment=in_this_environment,
-                    command=f"kappa rollback {' '.join(sorted(members))}",
+                    command=move_command("rollback", {**members, name: targets[name]}, "--to", reason=reason),
                 )
             except KappaError as error:
                 if len(members) == 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -123,7 +124,7 @@ def decision(
         record: the record of the topology.
         epoch: the epoch whose driver is to be started.
         in_this_environment: whether the epoch may run in the one that is here instead, also where no look can tell.
-        command: the command that says so, without its option.
+        command: the command that says so, without its option and without --execute.
 
     Raises:
         MoveRefusedError: its own is not here, and it may not.
@@ -141,8 +142,24 @@ def decision(
         return {"in_environment": missing.here}
     raise MoveRefusedError(
         f"{missing} Nothing was changed. Name an interpreter that has it in KAPPA_ENVIRONMENTS, or let the epoch run "
-        f"in the environment that is here, on record: {command} --in-this-environment",
+        f"in the environment that is here, on record: {command} --in-this-environment --execute",
         environment=missing.environment,
         here=missing.here,
         differences=None if missing.differences is None else [vars(one) for one in missing.differences],
     )
+
+
+def move_command(
+    verb: str,
+    members: Mapping[str, int | None],
+    option: str,
+    *,
+    reason: str,
+    override: str = "",
+    flags: Iterable[str] = (),
+) -> str:
+    """The command of a move, as it can be copied: of one topology it names the epoch, of several it cannot."""
+    numbers = (f"{option} {epoch}" for epoch in members.values()) if len(members) == 1 else ()
+    texts = {"--reason": reason, "--override": override}
+    quoted = (f"{name} {shlex.quote(text)}" for name, text in texts.items() if text)
+    return " ".join(["kappa", verb, *sorted(members), *numbers, *flags, *quoted])
