@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kappa.environments.environment import Difference, Environment, differences
-from kappa.errors import LedgerError, NewerFormatError
+from kappa.errors import KappaError, LedgerError
 from kappa.names import environment_file
 from kappa.store.stores import store_of
 
@@ -38,10 +38,10 @@ def load(lake: str, id: str) -> Environment:
 
 
 def read(lake: str, id: str) -> Environment | None:
-    """A stored environment; None where it is not there, or cannot be read."""
+    """A stored environment; None where it is not there, or cannot be read at the moment: it only describes."""
     try:
         return load(lake, id)
-    except (LedgerError, NewerFormatError):
+    except (OSError, KappaError):
         return None
 
 
