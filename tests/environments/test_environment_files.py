@@ -8,7 +8,8 @@ import pytest
 
 from kappa.environments import files
 from kappa.environments.environment import Environment
-from kappa.errors import LakeUnreachableError
+from kappa.errors import LakeUnreachableError, LedgerError
+from kappa.names import environment_file
 from kappa.store.local import LocalStore
 
 OLD = Environment(python="3.11.7", distributions={"pricing": "1.0"})
@@ -37,3 +38,22 @@ def test_a_description_needs_no_answer_of_the_lake(
     monkeypatch.setattr(LocalStore, "get", get)
     text = f"environment {NEW.id[:12]} instead of its own, {OLD.id[:12]}, of which the lake does not say"
     assert files.described(lake, NEW.id, OLD.id).startswith(text)
+
+
+@pytest.mark.parametrize("content", ["{", NEW.to_json()])
+def test_what_is_not_the_environment_of_its_name_is_refused_and_written_again(tmp_path: Path, content: str) -> None:
+    lake, path = str(tmp_path), Path(environment_file(str(tmp_path), OLD.id))
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(LedgerError, match=r"was cut short or altered\. .*: kappa start <topology>$"):
+        files.load(lake, OLD.id)
+    files.store(lake, OLD)
+    assert files.load(lake, OLD.id) == OLD
+
+
+def test_one_of_newer_code_is_left_as_it_is(tmp_path: Path) -> None:
+    path = Path(environment_file(str(tmp_path), OLD.id))
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 99}')
+    files.store(str(tmp_path), OLD)
+    assert path.read_text() == '{"format": 99}'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kappa.environments.environment import Difference, Environment, differences
-from kappa.errors import KappaError, LedgerError
+from kappa.environments.environment import Difference, Environment, altered, differences
+from kappa.errors import KappaError, LedgerError, NewerFormatError
 from kappa.names import environment_file
 from kappa.store.stores import store_of
 
@@ -14,12 +14,21 @@ MOST = 12
 
 
 def store(lake: str, environment: Environment) -> None:
-    """Store an environment, unless it is there. Idempotent; a crash leaves a file that no claim names."""
+    """Store an environment, also where something else is under its name; a file that fits gets a fresh age.
+
+    Idempotent; a crash leaves a file that no claim names.
+    """
     path = environment_file(lake, environment.id)
-    files = store_of(path)
-    if files.head(path) is None:
+    files, data = store_of(path), environment.to_json().encode()
+    try:
+        _stored(lake, environment.id)
+    except NewerFormatError:
+        return
+    except LedgerError:
         files.make_folder(path.rpartition("/")[0])
-        files.put(path, environment.to_json().encode(), is_durable=True)
+        files.put(path, data, is_durable=True)
+    else:
+        files.refresh(path, data)
 
 
 @lru_cache(maxsize=256)  # what an id names never changes
@@ -30,11 +39,22 @@ def load(lake: str, id: str) -> Environment:
         LedgerError: it is not there, or was altered.
         NewerFormatError: newer code wrote it in a format that this code does not read.
     """
+    return _stored(lake, id)
+
+
+def _stored(lake: str, id: str) -> Environment:
     path = environment_file(lake, id)
     data = store_of(path).get(path)
     if data is None:
-        raise LedgerError(f"The lake does not hold environment {id[:12]}, which a claim names: {path}.", path=path)
-    return Environment.from_json(data, path)
+        raise LedgerError(
+            f"The lake does not hold environment {id[:12]}, which a claim names: {path}. The next driver that starts "
+            "there writes it again: kappa start <topology>",
+            path=path,
+        )
+    environment = Environment.from_json(data, path)
+    if environment.id != id:
+        raise altered(path)
+    return environment
 
 
 def read(lake: str, id: str) -> Environment | None:
