@@ -24,7 +24,7 @@ from kappa.driver.processes import launches
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Environment
 from kappa.errors import KappaError, MoveRefusedError
-from kappa.names import EpochPaths, environment_file, launcher_file
+from kappa.names import EpochPaths, launcher_file
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -48,8 +48,9 @@ def tell(config: Config, epoch: int, *names: Any, **detail: Any) -> None:
 
 def claim(config: Config, epoch: int, environment: Environment) -> None:
     """Leave what a driver leaves that ran in an environment."""
-    files.store(config.lake, environment)
-    ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=epoch).ledger)
+    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=epoch)
+    files.store(paths, environment)
+    ledger = Ledger(paths.ledger)
     ledger.create()
     ledger.claim("driver", CODE, ledger.state(), environment={"environment": environment.id})
 
@@ -178,7 +179,7 @@ def test_an_epoch_of_earlier_code_needs_no_decision(config: Config) -> None:
 def test_an_environment_that_the_lake_does_not_hold_is_refused_all_the_same(
     config: Config, earlier: Environment
 ) -> None:
-    Path(environment_file(config.lake, earlier.id)).unlink()
+    Path(EpochPaths(lake=config.lake, topology=NAME, epoch=1).environment(earlier.id)).unlink()
     with pytest.raises(MoveRefusedError, match="the lake does not say what was installed"):
         control.rollback(config, NAME, **BACK)
 

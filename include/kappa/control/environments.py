@@ -14,6 +14,7 @@ from kappa.driver.processes.process import last_claim, settled_status
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Difference, Environment, differences
 from kappa.errors import KappaError, MoveRefusedError, UsageError
+from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
@@ -56,7 +57,7 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
     here = _here(config, environment) if environment else None
     if here is None or here == environment or settled_status(config, record.topology, epoch).is_running:
         return None
-    then, now = files.read(config.lake, environment), _present(config, here)
+    then, now = files.read(_paths(config, record, epoch), environment), _present(config, here)
     return MissingEnvironment(
         topology=record.topology,
         epoch=epoch,
@@ -73,7 +74,7 @@ def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> lis
     here = interpreters.own(config).environment
     if claim is None or claim.environment in ("", here.id):
         return []
-    then = files.read(config.lake, claim.environment)
+    then = files.read(_paths(config, record, epoch), claim.environment)
     listing = files.listed(None if then is None else differences(then, here))
     return backfill_rules.other_environment(record.topology, epoch, claim.environment, listing)
 
@@ -109,9 +110,14 @@ def _own(hosts: Sequence[launchers.Launcher]) -> str | None:
 
 
 def _present(config: Config, id: str) -> Environment | None:
-    """The environment of this process, which is in the lake once a driver ran there; or that of a host."""
+    """The environment of this process, or that of a host."""
     own = interpreters.own(config).environment
-    return own if own.id == id else files.read(config.lake, id)
+    others = (host.environment for host in launchers.read(config.lake) if host.own == id)
+    return own if own.id == id else next(others, None)
+
+
+def _paths(config: Config, record: TopologyRecord, epoch: int) -> EpochPaths:
+    return EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch)
 
 
 def decision(

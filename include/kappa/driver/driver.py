@@ -168,7 +168,7 @@ class Driver:
         reason = "failed"
         try:
             if "instead_of" in environment:
-                description = files.described(epoch.paths.lake, **environment)
+                description = files.described(epoch.paths, **environment)
                 voice.log.warning("another environment", description=description)
                 voice.notices.strays(description, environment["environment"], at=first.at.isoformat())
             reason = self._loop()

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 import structlog
 
 from kappa.config import Config
-from kappa.environments import files, interpreters
+from kappa.environments import interpreters
+from kappa.environments.environment import Environment
 from kappa.errors import KappaError, LedgerError
 from kappa.names import launcher_file
 from kappa.replay import stored
@@ -38,32 +39,41 @@ class Launcher:
         host: its name.
         own: id of the environment of its ``kappa drivers``, in which a driver runs whose own is on no host.
         environments: ids of all that its interpreters have, sorted.
+        installed: what ``own`` is, as it would be stored.
         writer: name of the process that wrote it; of two on one host the later one's counts.
     """
 
     host: str
     own: str
     environments: tuple[str, ...] = ()
+    installed: str = ""
     writer: str = ""
+
+    @property
+    def environment(self) -> Environment | None:
+        """What is installed for its ``kappa drivers``; None where that cannot be read."""
+        try:
+            return Environment.from_json(self.installed, self.host)
+        except KappaError:
+            return None
 
 
 def this_host(config: Config, writer: str = "") -> Launcher:
     """What this host has now; interpreters are asked again after something was installed for them.
 
     Args:
+        installed: what ``own`` is, as it would be stored.
         writer: name of this process.
     """
-    own = interpreters.own(config)
-    ids = {one.environment.id for one in (own, *interpreters.others(config))}
-    return Launcher(host=socket.gethostname(), own=own.environment.id, environments=tuple(sorted(ids)), writer=writer)
+    own = interpreters.own(config).environment
+    ids = {own.id, *(one.environment.id for one in interpreters.others(config))}
+    return Launcher(
+        host=socket.gethostname(), own=own.id, environments=tuple(sorted(ids)), installed=own.to_json(), writer=writer
+    )
 
 
 def write(config: Config, launcher: Launcher) -> None:
-    """Replace the file of a host, after the environment in which it runs; remove those of hosts that are gone.
-
-    Idempotent.
-    """
-    files.store(config.lake, interpreters.own(config).environment)
+    """Replace the file of a host, and remove those of hosts that are gone. Idempotent."""
     path = launcher_file(config.lake, launcher.host)
     store = store_of(path)
     store.make_folder(path.rpartition("/")[0])
