@@ -48,6 +48,10 @@ class EpochPaths:
         """Up to which event the receiver of notices has been told."""
         return f"{self.root}/notices.json"
 
+    def environment(self, id: str) -> str:
+        """What was installed where a driver of the epoch ran, by its content hash."""
+        return f"{self.root}/environments/{id}.json"
+
     @property
     def dead_letters(self) -> str:
         """Records that did not parse."""
@@ -147,11 +151,6 @@ def plan_file(lake: str, plan: str) -> str:
 def code_file(lake: str, code: str) -> str:
     """Code by its content hash."""
     return f"{lake}/_kappa/code/{code}.zip"
-
-
-def environment_file(lake: str, environment: str) -> str:
-    """An environment by its content hash."""
-    return f"{lake}/_kappa/environments/{environment}.json"
 
 
 def launcher_file(lake: str, host: str) -> str:

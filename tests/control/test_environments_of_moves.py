@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import venv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support import epoch_record
 from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 from typer.testing import CliRunner
@@ -20,8 +23,8 @@ from kappa.control.environments import backfill_findings
 from kappa.driver.processes import launches
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Environment
-from kappa.errors import MoveRefusedError
-from kappa.names import EpochPaths, environment_file
+from kappa.errors import KappaError, MoveRefusedError
+from kappa.names import EpochPaths, launcher_file
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -45,8 +48,9 @@ def tell(config: Config, epoch: int, *names: Any, **detail: Any) -> None:
 
 def claim(config: Config, epoch: int, environment: Environment) -> None:
     """Leave what a driver leaves that ran in an environment."""
-    files.store(config.lake, environment)
-    ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=epoch).ledger)
+    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=epoch)
+    files.store(paths, environment)
+    ledger = Ledger(paths.ledger)
     ledger.create()
     ledger.claim("driver", CODE, ledger.state(), environment={"environment": environment.id})
 
@@ -93,7 +97,7 @@ def test_a_rollback_into_a_missing_environment_names_what_differs_and_changes_no
     assert f"numpy was {present.distributions['numpy']}, and is missing now" not in text, "it is here"
     assert f"numpy was not there, and is {present.distributions['numpy']} now" in text
     assert "pricing was 1.0, and is missing now" in text
-    assert text.endswith(f"kappa rollback {NAME} --in-this-environment")
+    assert text.endswith(f": kappa rollback {NAME} --to 1 --reason back --in-this-environment --execute")
     assert {one["name"] for one in error.value.data["differences"]} == {"numpy", "pricing"}, "Kappa's own is stored"
 
 
@@ -141,6 +145,32 @@ def test_hosts_elsewhere_say_what_they_have(config: Config, earlier: Environment
     assert launchers.read(config.lake) == (host,)
 
 
+@pytest.mark.parametrize("content", ['{"format": 1, "ho', '{"format": 99, "host": "new"}'])
+def test_a_file_of_a_host_that_cannot_be_read_is_passed_over(
+    config: Config, earlier: Environment, present: Environment, content: str
+) -> None:
+    config = replace(config, launcher="elsewhere")
+    host = launchers.this_host(config)
+    launchers.write(config, host)
+    Path(launcher_file(config.lake, "torn")).write_text(content)
+    assert launchers.read(config.lake) == (host,)
+    act = control.rollback.planned(config, NAME, in_this_environment=True, **BACK)
+    assert act.effects[0].what.endswith(f", in environment {present.id[:12]} from then on")
+
+
+def test_the_decision_counts_also_where_the_look_fails(config: Config, earlier: Environment) -> None:
+    ledger = Path(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
+    for file in (ledger / "_delta_log").iterdir():
+        file.write_text("{")
+    with pytest.raises(KappaError):
+        control.rollback.planned(config, NAME, **BACK)
+    with capture_logs() as entries:
+        act = control.rollback.planned(config, NAME, in_this_environment=True, **BACK)
+    act.effects[0].make()
+    assert events(config)[-1].event == "recalled"
+    assert "environment not looked up" in {entry["event"] for entry in entries}
+
+
 def test_an_epoch_of_earlier_code_needs_no_decision(config: Config) -> None:
     assert control.missing_environment(config, Epochs(config.lake).record(NAME), 1) is None
     control.rollback.planned(config, NAME, **BACK)
@@ -149,7 +179,7 @@ def test_an_epoch_of_earlier_code_needs_no_decision(config: Config) -> None:
 def test_an_environment_that_the_lake_does_not_hold_is_refused_all_the_same(
     config: Config, earlier: Environment
 ) -> None:
-    Path(environment_file(config.lake, earlier.id)).unlink()
+    Path(EpochPaths(lake=config.lake, topology=NAME, epoch=1).environment(earlier.id)).unlink()
     with pytest.raises(MoveRefusedError, match="the lake does not say what was installed"):
         control.rollback(config, NAME, **BACK)
 
@@ -159,12 +189,27 @@ def test_a_cutover_to_an_epoch_without_a_driver_asks_for_the_same_decision(
 ) -> None:
     tell(config, 3, *SECOND)
     claim(config, 3, earlier)
-    with pytest.raises(MoveRefusedError, match=rf"kappa cutover {NAME} --in-this-environment$"):
-        control.cut_over.planned(config, NAME, 3, **BACK)
+    with pytest.raises(MoveRefusedError) as error:
+        control.cut_over.planned(config, NAME, 3, actor="ada", reason="to 2.0; rm", keep_old_running=True)
+    assert str(error.value).endswith(
+        f": kappa cutover {NAME} --epoch 3 --keep-old-running --reason 'to 2.0; rm' --in-this-environment --execute"
+    )
     act = control.cut_over.planned(config, NAME, 3, in_this_environment=True, **BACK)
     act.effects[0].make()
     handover = next(event for event in events(config) if event.event == "handover")
     assert handover.detail["in_environment"] == present.id
+
+
+def test_the_command_of_the_refusal_goes_to_the_epoch_that_was_refused(
+    config: Config, earlier: Environment, present: Environment
+) -> None:
+    tell(config, 3, *SECOND, "moved")
+    with pytest.raises(MoveRefusedError) as error:
+        control.rollback.planned(config, NAME, to=1, **BACK)
+    command = shlex.split(str(error.value).rpartition(": kappa ")[2])
+    result = CliRunner().invoke(app, [word for word in command if word != "--execute"], env=config.to_env())
+    assert result.exit_code == 0, result.output
+    assert f"bring back epoch 1 of {NAME}" in " ".join(result.output.split())
 
 
 def test_a_start_may_make_this_environment_the_epochs_own(
@@ -182,7 +227,7 @@ def test_a_start_may_make_this_environment_the_epochs_own(
 
 
 def test_a_backfill_with_other_libraries_than_the_driver_is_named(
-    config: Config, earlier: Environment, present: Environment
+    config: Config, earlier: Environment, present: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = Epochs(config.lake).record(NAME)
     (finding,) = backfill_findings(config, record, 1)
@@ -190,6 +235,9 @@ def test_a_backfill_with_other_libraries_than_the_driver_is_named(
     assert "not in that of live epoch 1: pricing was 1.0, and is missing now; numpy was not there" in finding.message
     claim(config, 2, present)
     assert backfill_findings(config, record, 2) == []
+    (Path(config.home) / "vendor" / "more-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, f"{config.home}/vendor"])
+    assert backfill_findings(config, record, 2) == [], "a library added a folder to the path of this process"
 
 
 def test_the_command_gives_all_differences_as_json(

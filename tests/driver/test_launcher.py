@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import kappa
 from kappa.config import Config
 from kappa.driver.processes import launcher
+from kappa.environments import interpreters
 from kappa.errors import CodeError
 from kappa.presence import heartbeat
 from kappa.record import code
@@ -77,6 +80,67 @@ def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_instal
     assert folder == str(root / "topologies")
 
 
+def settings(folder: Path, **variables: str) -> Config:
+    """Settings below a folder."""
+    places = {"KAPPA_HOME": "home", "KAPPA_LAKE": "lake", "KAPPA_TOPOLOGIES": "topologies"}
+    return Config.from_env({name: str(folder / place) for name, place in places.items()} | variables)
+
+
+def environ_of_driver(config: Config, folder: Path, environment: str = "") -> str:
+    """Variables, each ended by a zero, of a driver whose code is of an earlier Kappa with fewer settings."""
+    config.topologies.mkdir()
+    (config.topologies / "mine.py").write_text(TOPOLOGY)
+    driver = folder / "earlier" / "kappa" / "driver"
+    driver.mkdir(parents=True)
+    for package in (driver, driver.parent):
+        (package / "__init__.py").touch()
+    text = Path(kappa.__file__).with_name("config.py").read_text()
+    before = "\n".join(line for line in text.splitlines() if not line.startswith("    SETTINGS: "))
+    assert before != text
+    (driver.parent / "config.py").write_text(before)
+    release = folder / "release"
+    os.mkfifo(release)
+    (driver / "__main__.py").write_text(f"open({str(release)!r}).read()")
+    stored = code.store(config.lake, config.topologies, "a.b", platform=folder / "earlier")
+
+    process = launcher.launch(config, "a.b", 1, stored, 0, environment=environment)
+
+    environ = Path(f"/proc/{process}/environ").read_bytes().decode()
+    with release.open("w"):  # once the driver reads it, and ends
+        pass
+    return environ
+
+
+@pytest.mark.parametrize(
+    ("master", "workers", "home", "left"),
+    [
+        ("local[2]", "{own}/bin/python3", "{own}/lib/python3/site-packages/pyspark", set()),
+        ("local[2]", "/opt/workers/bin/python", "/opt/spark", {"SPARK_HOME"}),
+        ("spark://h:7077", "/opt/workers/bin/python", "/opt/spark", {"PYSPARK_PYTHON", "SPARK_HOME"}),
+        ("spark://h:7077", "{own}/bin/python3", "{other}/lib/python3/site-packages/pyspark", {"SPARK_HOME"}),
+    ],
+)
+def test_a_driver_of_another_interpreter_gets_no_python_of_spark_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, workers: str, home: str, left: set[str]
+) -> None:
+    config = settings(tmp_path, KAPPA_ENVIRONMENTS=f"{tmp_path}/other/bin/python", KAPPA_SPARK_MASTER=master)
+    venv.create(tmp_path / "other", symlinks=True, with_pip=False)
+    places = {"own": Path(sys.executable).parents[1], "other": tmp_path / "other"}
+    values = {"PYSPARK_PYTHON": workers, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_HOME": home}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value.format(**places))
+    (other,) = interpreters.others(config)
+    environ = environ_of_driver(config, tmp_path, other.environment.id)
+    assert {line.partition("=")[0] for line in environ.split("\0")} & values.keys() == left
+
+
+def test_a_driver_of_this_interpreter_has_the_python_of_spark_that_somebody_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/workers/bin/python")
+    assert "PYSPARK_PYTHON=/opt/workers/bin/python" in environ_of_driver(settings(tmp_path), tmp_path).split("\0")
+
+
 def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,34 +156,8 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     inherited = {"KAPPA_MASK_KEY": "of-the-driver", "MINE": "of-the-step", "KAPPA_SETTINGS": "/srv/kappa.toml"}
     for name, value in {**secrets, **inherited}.items():
         monkeypatch.setenv(name, value)
-    config = Config.from_env(
-        {
-            "KAPPA_HOME": str(tmp_path / "home"),
-            "KAPPA_LAKE": str(tmp_path / "lake"),
-            "KAPPA_TOPOLOGIES": str(tmp_path / "topologies"),
-            "KAPPA_MASK_KEY": "of-the-driver",
-        }
-    )
-    config.topologies.mkdir()
-    (config.topologies / "mine.py").write_text(TOPOLOGY)
-    driver = tmp_path / "earlier" / "kappa" / "driver"
-    driver.mkdir(parents=True)
-    for package in (driver, driver.parent):
-        (package / "__init__.py").touch()
-    settings = Path(kappa.__file__).with_name("config.py").read_text()
-    before = "\n".join(line for line in settings.splitlines() if not line.startswith("    SETTINGS: "))
-    assert before != settings
-    (driver.parent / "config.py").write_text(before)
-    release = tmp_path / "release"
-    os.mkfifo(release)
-    (driver / "__main__.py").write_text(f"open({str(release)!r}).read()")
-    stored = code.store(config.lake, config.topologies, "a.b", platform=tmp_path / "earlier")
-
-    process = launcher.launch(config, "a.b", 1, stored, 0)
-
-    environ = Path(f"/proc/{process}/environ").read_bytes().decode()
-    with release.open("w"):  # once the driver reads it, and ends
-        pass
+    config = settings(tmp_path, KAPPA_MASK_KEY="of-the-driver")
+    environ = environ_of_driver(config, tmp_path)
     assert "s3cret" not in environ and "AIRFLOW" not in environ
     assert {"KAPPA_MASK_KEY=of-the-driver", "MINE=of-the-step"} <= set(environ.split("\0"))
     assert "KAPPA_SETTINGS" not in environ, "to code of before it is an unknown setting"

@@ -105,8 +105,8 @@ def test_a_rollback_runs_the_library_of_its_epoch_or_says_what_is_missing(
     of_second, interpreter = team.environment_of(2)
     assert interpreter == str(second.python)
     assert of_first.keys() == of_second.keys() == {"environment"}
-    assert files.load(team.config.lake, of_first["environment"]).distributions["pricing"] == "1.0"
-    assert files.load(team.config.lake, of_second["environment"]).distributions["kappa-replay"] == "0.1.1"
+    assert files.load(team.paths(1), of_first["environment"]).distributions["pricing"] == "1.0"
+    assert files.load(team.paths(2), of_second["environment"]).distributions["kappa-replay"] == "0.1.1"
 
     # Both environments are there: the command of one starts a driver of the other.
     team.kappa(second, "rollback", team.name, "--reason", "back", "--execute")
@@ -129,7 +129,7 @@ def test_a_rollback_runs_the_library_of_its_epoch_or_says_what_is_missing(
     events = len(team.record().events)
     refusal = team.kappa(second, "rollback", team.name, "--execute", code=1)
     assert "pricing was 1.0, and is 2.0 now" in refusal and "kappa-replay" not in refusal.split("has:")[1]
-    assert refusal.rstrip().endswith(f"kappa rollback {team.name} --in-this-environment")
+    assert refusal.rstrip().endswith(f"kappa rollback {team.name} --to 1 --in-this-environment --execute")
     problem = json.loads(team.kappa(second, "rollback", team.name, "--json", code=1).splitlines()[-1])
     assert problem["data"]["differences"] == [{"name": "pricing", "then": "1.0", "now": "2.0"}]
     assert len(team.record().events) == events, "nothing was changed"

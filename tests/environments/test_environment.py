@@ -36,6 +36,13 @@ def test_another_kappa_alone_is_not_another_environment() -> None:
     assert "kappa-replay 0.2.0" in later.label
 
 
+@pytest.mark.parametrize("name", ["pip", "setuptools", "wheel"])
+def test_what_installs_others_is_not_part_of_an_environment(name: str) -> None:
+    later = replace(BEFORE, distributions={**BEFORE.distributions, name: "2"})
+    assert later.id == BEFORE.id
+    assert differences(BEFORE, later) == ()
+
+
 def test_differences_name_each_distribution_and_begin_with_what_was_there() -> None:
     now = Environment(python="3.11.7", distributions={"pricing": "2.0", "arrow": "3"}, image="orders:2")
     assert [str(one) for one in differences(BEFORE, now)] == [

@@ -31,6 +31,12 @@ def test_names_are_normal_and_versions_those_of_the_folders(tmp_path: Path) -> N
     }
 
 
+def test_what_an_interrupted_uninstallation_left_is_not_installed(tmp_path: Path) -> None:
+    for name in ("~umpy-1.26.4.dist-info", "numpy-2.0.0.dist-info"):
+        metadata(tmp_path, name)
+    assert installed([str(tmp_path)])["distributions"] == {"numpy": "2.0.0"}
+
+
 def test_the_first_of_two_counts_as_in_an_import(tmp_path: Path) -> None:
     metadata(tmp_path / "one", "lib-1.0.dist-info")
     metadata(tmp_path / "two", "lib-2.0.dist-info")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kappa.config import Config
 from kappa.environments import interpreters
@@ -60,16 +61,45 @@ def test_an_interpreter_says_what_is_installed_for_it_and_a_broken_one_is_left_o
     assert interpreters.others(config)[0].environment.distributions["lib"] == "2.0", "it is asked again"
 
 
-def test_this_process_and_a_driver_of_its_interpreter_have_one_environment(config: Config) -> None:
-    own = interpreters.own(config)
-    assert own.environment == interpreters.here(config).environment
-    assert interpreters.python_of(config, own.environment.id) == sys.executable
+def test_one_that_does_not_answer_is_left_alone_for_some_minutes_and_logged_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broken" / "bin" / "python"
+    program(path, f"#!/bin/sh\necho >> {tmp_path}/calls\nexit 1\n")
+    with capture_logs() as entries:
+        assert interpreters.others(config) == interpreters.others(config) == ()
+        assert (tmp_path / "calls").read_text() == "\n"
+        monkeypatch.setattr(interpreters, "FAILURE_SECONDS", 0.0)
+        assert interpreters.others(config) == ()
+    assert (tmp_path / "calls").read_text() == "\n\n"
+    assert [entry["path"] for entry in entries] == [str(path)]
+
+
+def test_a_hanging_one_is_ended(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters, "ANSWER_SECONDS", 0.1)
+    program(tmp_path / "hanging" / "bin" / "python", "#!/bin/sh\nexec sleep 600\n")
+    assert interpreters.others(config) == ()
+
+
+def test_a_driver_of_this_interpreter_has_its_environment(config: Config) -> None:
+    assert interpreters.python_of(config, interpreters.own(config).environment.id) == sys.executable
+
+
+def test_what_a_library_adds_to_the_path_of_this_process_does_not_count(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = interpreters.own(config).environment
+    (tmp_path / "vendor" / "more-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "vendor")])
+    assert interpreters.own(config).environment == before
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "broken" / "bin" / "python")))
+    assert "more" not in interpreters.own(config).environment.distributions, "it does not answer"
 
 
 def test_the_image_is_part_of_the_environment(config: Config) -> None:
     image = replace(config, image="orders:7")
-    assert interpreters.here(image).environment.image == "orders:7"
-    assert interpreters.here(image).environment.id != interpreters.here(config).environment.id
+    assert interpreters.own(image).environment.image == "orders:7"
+    assert interpreters.own(image).environment.id != interpreters.own(config).environment.id
 
 
 def test_the_platform_is_not_among_the_unversioned(config: Config, tmp_path: Path) -> None:

@@ -248,7 +248,9 @@ FORMS: Mapping[str, Form] = {
         means=StoredSchema(id=7, text='"shop.Id"', references=('"int"',), kind="AVRO", subject="pos-value"),
     ),
     "environment": Form(
-        read=lambda values, _: Environment.from_json(json.dumps(values), "/srv/lake/_kappa/environments/7.json"),
+        read=lambda values, _: Environment.from_json(
+            json.dumps(values), "/srv/lake/sales.story/e0002/environments/7.json"
+        ),
         write=lambda value, _: json.loads(value.to_json()),
         means=Environment(python="3.11.7", distributions={"kappa-replay": "0.1.0", "pricing": "1.0"}, image="orders:7"),
     ),

@@ -15,7 +15,7 @@ from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import wish
-from kappa.control.environments import decision, missing_environment
+from kappa.control.environments import decision, move_command
 from kappa.control.plans.premise import Premise
 from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
@@ -147,9 +147,21 @@ def cut_over_together(
             ),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
             **decision(
-                missing_environment(config, now.of(member.topology), member.epoch),
+                config,
+                now.of(member.topology),
+                member.epoch,
                 in_this_environment=in_this_environment,
-                command=f"kappa cutover {' '.join(sorted(members))}",
+                command=move_command(
+                    "cutover",
+                    members,
+                    "--epoch",
+                    reason=reason,
+                    override=override,
+                    flags=(
+                        *(f"--accept-verdict {name}" for name in sorted(accept_verdict)),
+                        *(["--keep-old-running"] if keep_old_running else []),
+                    ),
+                ),
             ),
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
@@ -241,22 +253,24 @@ def recall_together(
                 targets[name], is_new = _recalled(now.of(name), to, members)
                 if is_new and premises is not None:
                     premises[name].check(now.of(name))
-                missing = missing_environment(config, now.of(name), targets[name]) if is_new else None
+                if not is_new:
+                    continue
                 environment = decision(
-                    missing,
+                    config,
+                    now.of(name),
+                    targets[name],
                     in_this_environment=in_this_environment,
-                    command=f"kappa rollback {' '.join(sorted(members))}",
+                    command=move_command("rollback", {**members, name: targets[name]}, "--to", reason=reason),
                 )
             except KappaError as error:
                 if len(members) == 1:
                     raise
                 reasons.append(str(error))
                 continue
-            if is_new:
-                detail = {"live": now.of(name).live, **environment}
-                events.append(
-                    now.event("recalled", targets[name], topology=name, actor=actor, reason=reason, detail=detail)
-                )
+            detail = {"live": now.of(name).live, **environment}
+            events.append(
+                now.event("recalled", targets[name], topology=name, actor=actor, reason=reason, detail=detail)
+            )
         _refuse(members, tuple(reasons) or (move_refusals(links(now.records), targets) if events else ()))
         return events
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import structlog
 
 from kappa.config import Config
 from kappa.driver.processes import launches
 from kappa.driver.processes.process import last_claim, settled_status
 from kappa.environments import files, interpreters, launchers
 from kappa.environments.environment import Difference, Environment, differences
-from kappa.errors import MoveRefusedError, UsageError
+from kappa.errors import KappaError, MoveRefusedError, UsageError
+from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
+
+log = structlog.get_logger("kappa.control.environments")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +57,7 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
     here = _here(config, environment) if environment else None
     if here is None or here == environment or settled_status(config, record.topology, epoch).is_running:
         return None
-    then, now = files.read(config.lake, environment), _present(config, here)
+    then, now = files.read(_paths(config, record, epoch), environment), _present(config, here)
     return MissingEnvironment(
         topology=record.topology,
         epoch=epoch,
@@ -65,10 +71,10 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
 def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
     """That a command of this process would compute rows of an epoch in another environment than its driver does."""
     claim = last_claim(config, record.topology, epoch)
-    here = interpreters.here(config).environment
+    here = interpreters.own(config).environment
     if claim is None or claim.environment in ("", here.id):
         return []
-    then = files.read(config.lake, claim.environment)
+    then = files.read(_paths(config, record, epoch), claim.environment)
     listing = files.listed(None if then is None else differences(then, here))
     return backfill_rules.other_environment(record.topology, epoch, claim.environment, listing)
 
@@ -104,30 +110,62 @@ def _own(hosts: Sequence[launchers.Launcher]) -> str | None:
 
 
 def _present(config: Config, id: str) -> Environment | None:
-    """The environment of this process, which is in the lake once a driver ran there; or that of a host."""
+    """The environment of this process, or that of a host."""
     own = interpreters.own(config).environment
-    return own if own.id == id else files.read(config.lake, id)
+    others = (host.environment for host in launchers.read(config.lake) if host.own == id)
+    return own if own.id == id else next(others, None)
 
 
-def decision(missing: MissingEnvironment | None, *, in_this_environment: bool, command: str) -> dict[str, str]:
+def _paths(config: Config, record: TopologyRecord, epoch: int) -> EpochPaths:
+    return EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch)
+
+
+def decision(
+    config: Config, record: TopologyRecord, epoch: int, *, in_this_environment: bool, command: str
+) -> dict[str, str]:
     """What a move's event says of the environment: nothing where the epoch's own is here.
 
     Args:
-        missing: the epoch's own environment that is not here.
-        in_this_environment: whether the epoch may run in the one that is here instead.
-        command: the command that says so, without its option.
+        config: the settings.
+        record: the record of the topology.
+        epoch: the epoch whose driver is to be started.
+        in_this_environment: whether the epoch may run in the one that is here instead, also where no look can tell.
+        command: the command that says so, without its option and without --execute.
 
     Raises:
         MoveRefusedError: its own is not here, and it may not.
     """
+    try:
+        missing = missing_environment(config, record, epoch)
+    except KappaError as error:
+        if not in_this_environment:
+            raise
+        log.warning("environment not looked up", topology=record.topology, epoch=epoch, error=str(error))
+        return {}
     if missing is None:
         return {}
     if in_this_environment:
         return {"in_environment": missing.here}
     raise MoveRefusedError(
         f"{missing} Nothing was changed. Name an interpreter that has it in KAPPA_ENVIRONMENTS, or let the epoch run "
-        f"in the environment that is here, on record: {command} --in-this-environment",
+        f"in the environment that is here, on record: {command} --in-this-environment --execute",
         environment=missing.environment,
         here=missing.here,
         differences=None if missing.differences is None else [vars(one) for one in missing.differences],
     )
+
+
+def move_command(
+    verb: str,
+    members: Mapping[str, int | None],
+    option: str,
+    *,
+    reason: str,
+    override: str = "",
+    flags: Iterable[str] = (),
+) -> str:
+    """The command of a move, as it can be copied: of one topology it names the epoch, of several it cannot."""
+    numbers = (f"{option} {epoch}" for epoch in members.values()) if len(members) == 1 else ()
+    texts = {"--reason": reason, "--override": override}
+    quoted = (f"{name} {shlex.quote(text)}" for name, text in texts.items() if text)
+    return " ".join(["kappa", verb, *sorted(members), *numbers, *flags, *quoted])

@@ -234,8 +234,8 @@ def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> dict[str, Any]:
 
 def _environment(epoch: DrivenEpoch, before: LedgerRow | None) -> dict[str, str]:
     """What a claim says of the environment of this process, which it stores; a crash leaves a file without a claim."""
-    present = interpreters.here(epoch.config).environment
-    files.store(epoch.config.lake, present)
+    present = interpreters.own(epoch.config).environment
+    files.store(epoch.paths, present)
     own = launches.own_environment(epoch.record(), epoch.paths.epoch, before) or present.id
     return {"environment": present.id} | ({"instead_of": own} if own != present.id else {})
 

@@ -163,14 +163,14 @@ class Driver:
         probe = JvmProbe(voice.watchdog, lambda: self.engines.opened_session, epoch.config.beat_seconds)
         voice.notices.open(record, epoch.epochs.lake_id())
         voice.log.info("claimed", code=epoch.code, **environment)
-        if "instead_of" in environment:
-            description = files.described(epoch.paths.lake, **environment)
-            voice.log.warning("another environment", description=description)
-            voice.notices.strays(description, environment["environment"], at=first.at.isoformat())
         if record.epoch(epoch.paths.epoch).stage is not Stage.SEEDED:
             discard(epoch.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"
         try:
+            if "instead_of" in environment:
+                description = files.described(epoch.paths, **environment)
+                voice.log.warning("another environment", description=description)
+                voice.notices.strays(description, environment["environment"], at=first.at.isoformat())
             reason = self._loop()
             # A reader of the path sees all of an epoch that stands. Nobody waits for minutes of Spark at its end.
             is_hasty = bool(self.voice.stop_reason) or self._is_asked_for()

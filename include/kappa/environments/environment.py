@@ -16,6 +16,8 @@ from kappa.replay import stored
 FORMAT = 1
 #: Kappa's own distribution: the platform that runs an epoch is stored with its code.
 PLATFORM = "kappa-replay"
+#: Distributions that do not count: the platform, and what installs others, which changes when something is installed.
+_NOT_COUNTED = frozenset({PLATFORM, "pip", "setuptools", "wheel"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,8 @@ class Environment:
 
     @cached_property
     def id(self) -> str:
-        """Its content hash. Kappa's own version is not part of it."""
-        others = {name: version for name, version in self.distributions.items() if name != PLATFORM}
+        """Its content hash. The versions of Kappa, pip, setuptools and wheel are not part of it."""
+        others = {name: version for name, version in self.distributions.items() if name not in _NOT_COUNTED}
         content = json.dumps([self.python, others, self.image], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -72,7 +74,20 @@ class Environment:
             stored.check_format(values.get("format"), FORMAT, what="environment", where=where)
             return stored.read(Environment, values)
         except (ValueError, AttributeError) as error:
-            raise LedgerError(f"The stored environment {where} was cut short or altered.", path=where) from error
+            raise altered(where) from error
+
+
+def altered(where: str) -> LedgerError:
+    """The error of a stored environment that is not what its name says.
+
+    Args:
+        where: the file.
+    """
+    return LedgerError(
+        f"The stored environment {where} was cut short or altered. The next driver that starts there writes it again: "
+        "kappa start <topology>",
+        path=where,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +111,12 @@ class Difference:
 
 
 def differences(then: Environment, now: Environment) -> tuple[Difference, ...]:
-    """How a later environment differs from an earlier one; Kappa's own version does not count.
+    """How a later environment differs from an earlier one, by what is part of their ids.
 
     First what was there and is missing or another, since that is what the code may need; then what came to it.
     """
     pairs = [("Python", then.python, now.python), ("image", then.image, now.image)]
-    for name in sorted({*then.distributions, *now.distributions} - {PLATFORM}):
+    for name in sorted({*then.distributions, *now.distributions} - _NOT_COUNTED):
         pairs.append((name, then.distributions.get(name, ""), now.distributions.get(name, "")))
     all_of_them = [Difference(name=name, then=old, now=new) for name, old, new in pairs if old != new]
     return tuple(sorted(all_of_them, key=lambda one: not one.then))

@@ -54,7 +54,7 @@ def _distributions(entries: Iterable[Path]) -> Iterator[tuple[str, str, bool]]:
     """Names and versions among the entries of a folder, and whether each is installed from a folder of its own."""
     for entry in entries:
         match = _METADATA.match(entry.name)
-        if match is None:
+        if match is None or entry.name.startswith("~"):  # what an interrupted uninstallation left
             continue
         origin = _origin(entry)
         commit = (origin.get("vcs_info") or {}).get("commit_id", "")

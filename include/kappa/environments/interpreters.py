@@ -6,21 +6,31 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from kappa.config import Config
 from kappa.environments import installed as installed_module
 from kappa.environments.environment import PLATFORM, Environment
 from kappa.environments.installed import installed
-from kappa.errors import KappaError
 
 #: How long an interpreter may take to say what is installed for it.
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 15.0
+#: How long one that did not say it is left alone: it would hold up whoever starts drivers at each look.
+FAILURE_SECONDS = 300.0
+#: The import path of this process before any topology was imported.
+_PATH = tuple(sys.path)
 #: Interpreter and import path -> its last answer.
 _answers: dict[tuple[str, str], Mapping[str, Any]] = {}
+#: The same -> when it failed last, by the monotonic clock.
+_failures: dict[tuple[str, str], float] = {}
+
+log = structlog.get_logger("kappa.environments.interpreters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,24 +48,13 @@ class Interpreter:
     unversioned: tuple[str, ...] = ()
 
 
-def here(config: Config) -> Interpreter:
-    """What is installed for this very process: a driver says so of itself."""
-    return _interpreter(config, sys.executable, installed(sys.path))
-
-
 def own(config: Config) -> Interpreter:
     """The interpreter of this process, as a driver would be started with it: without the folder of the command.
 
-    Raises:
-        KappaError: it does not start.
+    It is asked in a process of its own, since libraries add folders to the import path of this one. Where it does not
+    answer, the path counts that this process began with.
     """
-    answer = _answer(sys.executable)
-    if answer is None:
-        raise KappaError(
-            f"The interpreter {sys.executable} of this process does not run. Look at it: {sys.executable} -V",
-            path=sys.executable,
-        )
-    return _interpreter(config, sys.executable, answer)
+    return _interpreter(config, sys.executable, _answer(sys.executable) or installed(_PATH))
 
 
 def others(config: Config) -> tuple[Interpreter, ...]:
@@ -94,11 +93,16 @@ def _interpreter(config: Config, path: str, answer: Mapping[str, Any]) -> Interp
 
 
 def _answer(path: str) -> Mapping[str, Any] | None:
-    """What an interpreter says of itself; asked again once a folder of its path has changed. None where it fails."""
+    """What an interpreter says of itself; asked again once a folder of its path has changed.
+
+    None where it fails: then it is asked again after some minutes.
+    """
     key = (path, os.environ.get("PYTHONPATH", ""))
     answer = _answers.get(key)
     if answer is not None and _times(answer["folders"]) == answer["folders"]:
         return answer
+    if key in _failures and time.monotonic() < _failures[key] + FAILURE_SECONDS:
+        return None
     try:
         run = subprocess.run(
             [path, "-P", str(Path(installed_module.__file__))],
@@ -110,8 +114,12 @@ def _answer(path: str) -> Mapping[str, Any] | None:
             timeout=ANSWER_SECONDS,
         )
         values: Mapping[str, Any] = json.loads(run.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        if key not in _failures:
+            log.warning("interpreter does not answer", path=path, error=str(error), command=f"{path} -V")
+        _failures[key] = time.monotonic()
         return None
+    _failures.pop(key, None)
     _answers[key] = values
     return values
 

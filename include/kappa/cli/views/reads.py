@@ -24,6 +24,7 @@ from kappa.replay.rules.log import recreated_topics
 from kappa.verify.report import Format
 
 if TYPE_CHECKING:
+    from kappa.driver.processes.process import DriverStatus
     from kappa.serving.history import Entry
 
 
@@ -118,7 +119,7 @@ def status(
     )
     say(
         f"{s.topology} epoch {p.epoch} {'runs' if p.driver.is_running else 'ran'} in "
-        f"{files.described(settings.lake, p.driver.environment, p.driver.instead_of)}"
+        f"{_environment(settings.lake, p.driver)}"
         for s in statuses
         for p in s.epochs
         if p.driver.environment and not p.stage.is_ended
@@ -356,6 +357,11 @@ def _remark(entry: Entry) -> str:
         *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside, entry.environment) if more),
     ]
     return " ".join(filter(None, parts))
+
+
+def _environment(lake: str, driver: DriverStatus) -> str:
+    paths = EpochPaths(lake=lake, topology=driver.topology, epoch=driver.epoch)
+    return files.described(paths, driver.environment, driver.instead_of)
 
 
 def _late(rows: int) -> str:

@@ -59,7 +59,7 @@ def is_copied(name: str) -> bool:
     Examples:
         >>> is_copied("_kappa/plans/1f.json"), is_copied("orders/e0001/heartbeat.json")
         (True, False)
-        >>> is_copied("_kappa/environments/1f.json"), is_copied("_kappa/launchers/h.json")
+        >>> is_copied("orders/e0001/environments/1f.json"), is_copied("_kappa/launchers/h.json")
         (True, False)
     """
     last = name.rpartition("/")[2]

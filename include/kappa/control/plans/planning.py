@@ -163,7 +163,7 @@ def surveyed_facts(
         topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},
-        unversioned=interpreters.here(config).unversioned,
+        unversioned=interpreters.own(config).unversioned,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -17,11 +18,13 @@ from kappa.environments.launchers import Launcher
 from kappa.errors import KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
+from kappa.presence.liveness import claim_name
+from kappa.record.epochs import epochs_of
 
 #: Time between two looks, and the longest pause before a driver that keeps dying is started again.
 LOOK_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 120.0
-#: Time between two looks at what is installed on this host.
+#: Time between two looks at what is installed on this host, which are written into the lake.
 ANNOUNCE_SECONDS = 30.0
 
 #: A state that is not an adjective, in words.
@@ -42,15 +45,15 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}
     here: Launcher | None = None
-    announced = -ANNOUNCE_SECONDS
+    announced, writer = -math.inf, claim_name()
     while not stopping.wait(LOOK_SECONDS):
         try:
             statuses = {one: process.driver_status(config, *one) for one in process.wanted_drivers(config)}
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
-        if statuses and time.monotonic() > announced + ANNOUNCE_SECONDS:
-            announced, here = time.monotonic(), _announce(config, here)
+        if time.monotonic() > announced + ANNOUNCE_SECONDS:
+            announced, here = time.monotonic(), _announce(config, writer) or here
         for one, status in statuses.items():
             if status.state == "unconfirmed":  # the next look tells
                 continue
@@ -77,15 +80,16 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
             log.error("environments not withdrawn", error=str(error))
 
 
-def _announce(config: Config, before: Launcher | None) -> Launcher | None:
-    """Say in the lake which environments this host has, if that changed; what was said where it cannot be."""
+def _announce(config: Config, writer: str) -> Launcher | None:
+    """Say in the lake which environments this host has, each time anew: the file has its age; None where it cannot."""
     try:
-        here = launchers.this_host(config)
-        if here != before:
-            launchers.write(config, here)
+        if not epochs_of(config.lake).exists():  # nothing makes a folder of what is not a lake yet
+            return None
+        here = launchers.this_host(config, writer)
+        launchers.write(config, here)
     except (OSError, KappaError) as error:  # the drivers are what this process is for
         log.error("environments not written", error=str(error))
-        return before
+        return None
     return here
 
 

@@ -6,13 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from kappa.config import PREFIX, Config
 from kappa.driver.processes import launches
+from kappa.environments.interpreters import matches
 from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
+from kappa.spark.session import local_cores
 
 # Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
 # web server that ends its children does not end it. Prints the driver's process id.
@@ -27,6 +30,10 @@ print(driver.pid)
 # An Airflow task starts drivers with its own environment. What Airflow keeps there (its database's address, the keys of
 # its passwords and tokens, connections, variables) is none of a topology's business.
 _OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
+
+
+#: Names of folders that packages of an environment are in.
+_PACKAGES = {"site-packages", "dist-packages"}
 
 
 def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int, *, environment: str = "") -> int:
@@ -63,13 +70,14 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
     env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
-    if env.get("PYSPARK_PYTHON") == sys.executable:  # a driver set it for its own workers
-        env.pop("PYSPARK_PYTHON")
+    python = launches.python(config, environment)
+    for name in _of_other_interpreters(env, python, config):
+        env.pop(name)
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
     arguments = {"topology": topology, "epoch": epoch, "code": code, "claim": last_claim}
     words = (word for name, value in arguments.items() for word in (f"--{name}", str(value)))
     # Not what lies in the working folder.
-    command = [launches.python(config, environment), "-P", "-m", "kappa.driver", *words]
+    command = [python, "-P", "-m", "kappa.driver", *words]
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(
@@ -78,6 +86,28 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
     if process.returncode:
         raise KappaError(f"The driver of {topology!r} did not start: {process.stderr.strip()}")
     return int(process.stdout)
+
+
+def _of_other_interpreters(env: Mapping[str, str], python: str, config: Config) -> set[str]:
+    """Variables by which Spark would run the Python or the packages of another environment than the driver's.
+
+    On a cluster the Python of workers is a path on other hosts, which stays unless it is that of an interpreter of this
+    one. ``spark.pyspark.python`` is a setting, which stays.
+    """
+    is_other = python != sys.executable
+    others = {Path(one).parent for one in (sys.executable, *matches(config.environments))} - {Path(python).parent}
+    workers, home = env.get("PYSPARK_PYTHON", ""), Path(env.get("SPARK_HOME", ""))
+    names = set()
+    if workers == sys.executable:  # a driver set it for its own workers
+        names.add("PYSPARK_PYTHON")
+    if is_other and (local_cores(config.spark_master) is not None or Path(workers).parent in others):
+        names.add("PYSPARK_PYTHON")
+    if is_other:
+        names.add("PYSPARK_DRIVER_PYTHON")
+    # A package pyspark is of one environment; Spark from an archive is of none.
+    if is_other and _PACKAGES & set(home.parts) and not home.is_relative_to(Path(python).parent.parent):
+        names.add("SPARK_HOME")
+    return names & env.keys()
 
 
 def _settings_of(root: Path) -> set[str]:
