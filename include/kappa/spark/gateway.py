@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Arguments of a start of this process's JVM -> those of the process before; None where it had none.
+_before: dict[str, str | None] = {}
 #: Classes that PySpark looks up by name for nearly each DataFrame.
 _CLASSES = (
     "functions",
@@ -48,7 +50,9 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
-        os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        own = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        _before[own] = arguments
+        os.environ[_ARGUMENTS] = own
         _start()
         _remember_classes(SparkContext._jvm)
     finally:
@@ -57,6 +61,21 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         else:
             os.environ[_ARGUMENTS] = arguments
         Path(name).unlink(missing_ok=True)
+
+
+def inherited() -> dict[str, str]:
+    """The variables of this process for another one, without what it sets while its own JVM starts.
+
+    PySpark takes those arguments from nowhere else, and the file that they name is gone once the JVM runs: a process
+    that inherits them starts no JVM.
+    """
+    variables = dict(os.environ)
+    before = _before.get(variables.get(_ARGUMENTS, ""), variables.get(_ARGUMENTS))
+    if before is None:
+        variables.pop(_ARGUMENTS, None)
+    else:
+        variables[_ARGUMENTS] = before
+    return variables
 
 
 def _start() -> None:

@@ -13,6 +13,7 @@ from kappa.driver.processes import launches
 from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
+from kappa.spark import gateway
 
 # Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
 # web server that ends its children does not end it. Prints the driver's process id.
@@ -32,7 +33,8 @@ _OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
 def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int, *, environment: str = "") -> int:
     """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
 
-    It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
+    It has the environment of the caller without the variables of Airflow, and without those that the caller's own JVM
+    starts with. Not idempotent by itself: the driver's claim
     decides when two are started.
 
     Args:
@@ -59,7 +61,7 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
             code=code,
         )
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
-    inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}
+    inherited = {name: value for name, value in gateway.inherited().items() if not _OF_AIRFLOW.match(name)}
     env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
