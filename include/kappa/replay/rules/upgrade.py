@@ -267,7 +267,7 @@ UPGRADE_DURING_HANDOVER = refuses(
 UPGRADE_PENDING = refuses(
     "upgrade-pending",
     "{asked_by} has already asked for an upgrade of {topology!r}, which its driver makes at its next slice boundary.",
-    "Wait for it. If the driver does not run, `kappa start {topology}` starts it.",
+    "Wait for it. `kappa status {topology}` shows whether its driver runs, `kappa start {topology}` starts it.",
 )
 
 
