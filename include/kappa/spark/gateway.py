@@ -6,6 +6,7 @@ PySpark hands settings to the JVM as ``--conf name=value``, and every user of a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -76,6 +77,25 @@ def inherited() -> dict[str, str]:
     else:
         variables[_ARGUMENTS] = before
     return variables
+
+
+def forget_jvm() -> None:
+    """End this process's JVM, which does not answer any more, and let the next session start another one. Idempotent.
+
+    PySpark keeps a JVM for as long as its process runs, dead or alive.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        if (process := getattr(gateway, "proc", None)) is not None:
+            process.kill()
+            process.wait()
+        with contextlib.suppress(Exception):  # it says goodbye to a JVM that is gone
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None
 
 
 def _start() -> None:
