@@ -1405,7 +1405,9 @@ def _(here: Site) -> Provoked:
 @provokes("upgrade-without-evidence")
 def _(here: Site) -> Provoked:
     return Provoked(
-        command=upgraded(here, **FASTER), says="No slice of the running code was computed again", remedy="kappa replay"
+        command=upgraded(here, **FASTER),
+        says="No row shows whether the deployed code gives the same",
+        remedy="kappa replay",
     )
 
 

@@ -22,7 +22,7 @@ from kappa.record import code as code_store
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.replay.findings import Finding
-from kappa.replay.proof.verdict import OutputDiff, TableDiff, Verdict
+from kappa.replay.proof.verdict import Verdict
 
 if TYPE_CHECKING:
     from kappa.spark.session import LazySession
@@ -70,14 +70,15 @@ class ReleaseUpgrade:
 
     @property
     def evidence(self) -> str:
-        """The compared slices and rows, in words."""
+        """The compared slices, and the rows and changes that they wrote, in words."""
         report = self.proposal.evidence if self.proposal else None
         if self.proposal is None or report is None:
             return "none"
-        members: tuple[TableDiff | OutputDiff, ...] = (*report.tables, *report.outputs)
-        rows = sum(one.rows_live or 0 for one in members)
         slices = f"{self.proposal.slices} slice{'s' * (self.proposal.slices != 1)}"
-        return f"{slices}, {rows:,} rows equal" if self.proposal.is_equal else f"{slices}, {report.verdict}"
+        if report.verdict != Verdict.SAME:
+            return f"{slices}, {report.verdict}"
+        parts = " where they are still there" if self.proposal.gaps else ""
+        return f"{slices}, {self.proposal.rows:,} rows equal{parts}"
 
 
 def live_topologies(config: Config) -> list[str]:
@@ -154,8 +155,9 @@ def judged(item: ReleaseUpgrade, proposal: Upgrade, *, history_stands: bool) -> 
     if proposal.is_equal or history_stands:
         return replace(item, standing=Standing.READY, command="")
     reasons = tuple(finding.line for finding in proposal.findings)
-    if report is not None:
+    if proposal.slices < proposal.due and report is not None:
         reasons = (f"Only {proposal.slices} of {proposal.due} slices could be computed again.", *reasons)
+    reasons = (*proposal.gaps, *reasons)
     return replace(item, reasons=reasons, command=f"{own} --history-stands --reason '...' --execute")
 
 

@@ -56,8 +56,10 @@ class Upgrade:
         evidence: the last slices computed again, compared with what is there; None if that was not done.
         slices: how many slices that are.
         due: how many there would be if all files of the epoch were still there.
+        rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
+        gaps: what of these slices could not be compared, a sentence per table.
         is_release: whether the author's files are the same, and only the platform differs.
-        is_equal: whether all slices that were due gave what is there.
+        is_equal: whether all slices that were due gave all that they wrote, which is something.
     """
 
     topology: str
@@ -70,6 +72,8 @@ class Upgrade:
     evidence: DiffReport | None = None
     slices: int = 0
     due: int = 0
+    rows: int = 0
+    gaps: tuple[str, ...] = ()
     is_release: bool = False
     is_equal: bool = False
 
@@ -154,6 +158,8 @@ def propose(
         evidence=trial.report if trial else None,
         slices=trial.slices if trial else 0,
         due=trial.due if trial else 0,
+        rows=trial.rows if trial else 0,
+        gaps=trial.gaps if trial else (),
         is_release=bool(files) and all(name.startswith("include/") for name in files),
         is_equal=trial is not None and trial.is_equal,
     )

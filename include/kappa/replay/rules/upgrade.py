@@ -293,14 +293,14 @@ def fails_on_real_records(error: str) -> list[Finding]:
 
 UPGRADE_WITHOUT_EVIDENCE = warns(
     "upgrade-without-evidence",
-    "No slice of the running code was computed again: {reason}",
+    "No row shows whether the deployed code gives the same: {reason}",
     "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of "
     "history.",
 )
 
 
 def without_evidence(reason: str) -> list[Finding]:
-    """No slice could be computed again, or none was to be."""
+    """No slice could be computed again, or none was to be, or those that were wrote nothing."""
     return [UPGRADE_WITHOUT_EVIDENCE(reason=reason)]
 
 
