@@ -20,10 +20,12 @@ from kappa.control import release_upgrades as releases
 from kappa.control import upgrade as upgrading
 from kappa.control.release_upgrades import ReleaseUpgrade, Standing
 from kappa.control.upgrade import Upgrade
+from kappa.environments import files, interpreters
 from kappa.errors import KappaError
 from kappa.names import code_file
 from kappa.record import code as code_store
 from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
 from kappa.spark.session import LazySession
 
 INCLUDE = Path(kappa.__file__).parents[1]
@@ -177,6 +179,19 @@ def test_the_command_ends_where_a_driver_does_not_run_after_it_went_over(
     assert "ended at once" in result.output and "kappa status a.down" in result.output
     assert "the driver of a.down does not run: b.next" in result.output
     assert [one.event for one in Epochs(config.lake).record("b.next").events][-1] == "moved"
+
+
+def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over(config: Config, former: Path) -> None:
+    story = live(config, "a.elsewhere", former)
+    other = replace(interpreters.here(config).environment, distributions={"pricing": "1.0"})
+    files.store(config.lake, other)
+    ledger = Ledger(story.paths(1).ledger)
+    ledger.claim("driver", "c", ledger.state(), environment={"environment": other.id})
+    words = ["upgrade", "--all", "--slices", "0", "--history-stands"]
+    result = CliRunner().invoke(app, words, env=config.to_env())
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
+    assert "pricing was 1.0, and is missing now" in line
 
 
 def test_an_error_of_one_topology_is_its_own_answer(

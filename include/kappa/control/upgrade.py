@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
+from kappa.control import environments
 from kappa.driver.processes import process
 from kappa.errors import (
     CodeError,
@@ -87,6 +88,12 @@ class Upgrade:
         """The findings that refuse it."""
         return refusals(self.findings)
 
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The other findings, without those that the evidence has."""
+        others = (*self.refusals, *(self.evidence.findings if self.evidence else ()))
+        return tuple(finding for finding in self.findings if finding not in others)
+
     def render(self) -> list[str]:
         """Lines of text for people."""
         lines = [
@@ -94,10 +101,8 @@ class Upgrade:
             f"{self.from_code[:12]}) -> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice "
             "boundary; history stays as it is"
         ]
-        lines += [f"  {finding.line}" for finding in self.refusals]
-        if self.evidence is None:
-            return lines + [f"  {finding.line}" for finding in self.findings if finding not in self.refusals]
-        return lines + [f"  {line}" for line in self.evidence.render()]
+        lines += [f"  {finding.line}" for finding in (*self.refusals, *self.warnings)]
+        return lines + [f"  {line}" for line in (self.evidence.render() if self.evidence else ())]
 
 
 def propose(
@@ -141,6 +146,7 @@ def propose(
         findings += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
     trial: Trial | None = None
     if not refusals(findings) and after is not None:
+        findings += environments.upgrade_findings(config, record, epoch.epoch)
         if slices < 1:
             findings += upgrade_rules.without_evidence("none was asked for.")
         else:

@@ -291,6 +291,25 @@ def fails_on_real_records(error: str) -> list[Finding]:
     return [UPGRADE_FAILS(error=error)]
 
 
+UPGRADE_OTHER_ENVIRONMENT = warns(
+    "upgrade-other-environment",
+    "The deployed code was tried in the environment of this command, not in that of live epoch {epoch}, in which it is "
+    "to run{differences}.",
+    "Run the command with the Python in which the epoch's driver runs: `kappa status {topology}` names its "
+    "environment. Or stop the epoch, and bring it into this environment: `kappa start {topology} "
+    "--in-this-environment`.",
+    way_out="Run the command with the Python in which the epoch's driver runs: `kappa status` names its environment. "
+    "Or stop the epoch, and bring it into this environment: `kappa start --in-this-environment`. A driver goes on in "
+    "its epoch's own environment; code that cannot be imported there is withdrawn.",
+)
+
+
+def other_environment(topology: str, epoch: int, environment: str, differences: str) -> list[Finding]:
+    """Libraries of another version ran the deployed code."""
+    words = {"topology": topology, "differences": differences}
+    return [UPGRADE_OTHER_ENVIRONMENT(words, epoch=epoch, environment=environment)]
+
+
 UPGRADE_WITHOUT_EVIDENCE = warns(
     "upgrade-without-evidence",
     "No row shows whether the deployed code gives the same: {reason}",
