@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,22 @@ from typing import Any
 
 import pytest
 from support.page_lake import CANDIDATE, TopologyStory, report, steady
+from typer.testing import CliRunner
 
 import kappa
 from kappa import clock
+from kappa.cli import app
 from kappa.config import Config
 from kappa.control import release_upgrades as releases
+from kappa.control import upgrade as upgrading
 from kappa.control.release_upgrades import ReleaseUpgrade, Standing
+from kappa.control.upgrade import Upgrade
+from kappa.environments import files, interpreters
+from kappa.errors import KappaError
 from kappa.names import code_file
 from kappa.record import code as code_store
 from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
 from kappa.spark.session import LazySession
 
 INCLUDE = Path(kappa.__file__).parents[1]
@@ -99,6 +107,12 @@ def test_each_live_epoch_gets_an_answer_of_its_own(config: Config, former: Path)
     assert "upgrade-beside-candidate" in items["d.busy"].reasons[0]
     assert "column 'id' of outputs/rows is STRING, not BIGINT" in items["e.revised"].reasons[0]
     assert "is not in the lake" in items["f.lost"].reasons[0]
+    commands = {name: items[name].command for name in ("d.busy", "e.revised", "f.lost")}
+    assert commands == {
+        "d.busy": "kappa cutover d.busy",
+        "e.revised": "kappa replay e.revised",
+        "f.lost": "kappa replay f.lost",
+    }
     assert [event.event for event in Epochs(config.lake).record("g.ready").events][-1] == "moved"
 
 
@@ -118,7 +132,9 @@ def test_an_upgrade_that_was_asked_for_is_not_asked_for_again(config: Config, fo
     first = look(config, "a.twice", history_stands=True)
     assert go_over(config, first).standing == Standing.ASKED
     again = look(config, "a.twice")
-    assert again.standing == Standing.ASKED
+    assert (again.standing, again.command) == (Standing.ASKED, "kappa start a.twice --execute")
+    TopologyStory(config=config, name="a.twice").beat(1)
+    assert look(config, "a.twice").command == "kappa status a.twice", "its driver runs"
     assert go_over(config, again).standing == Standing.ASKED
     late = go_over(config, first)  # another command has looked at the same time
     assert late.standing == Standing.REFUSED and "has already asked for an upgrade" in late.reasons[0]
@@ -139,3 +155,58 @@ def test_a_difference_is_refused_whatever_the_word(config: Config, former: Path)
     judged = releases.judged(item, differs, history_stands=True)
     assert (judged.standing, judged.command) == (Standing.REFUSED, "kappa replay a.differs")
     assert judged.evidence == "3 slices, differs"
+
+
+def test_the_command_ends_where_a_driver_does_not_run_after_it_went_over(
+    config: Config, former: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("a.down", "b.next")
+    stories = {name: live(config, name, former) for name in names}
+    shipped = code_store.code_hash(config.topologies, "a.down")
+
+    def ends(_: Config, proposal: Upgrade) -> None:
+        request = Epochs(config.lake).record("a.down").epoch(1).upgrade
+        assert request is not None
+        detail = {"code": shipped, "from": proposal.from_code, "version": "1", "upgrade": request.n, "seq": 3}
+        stories["a.down"].tell(1, "upgraded", clock.now(), **detail, at={}, savepoint="before-upgrade-e1-s3")
+        raise KappaError("The driver of epoch 1 of 'a.down' ended at once. See its log: a.log")
+
+    monkeypatch.setattr(upgrading, "await_switch", ends)
+    words = ["upgrade", "--all", "--slices", "0", "--history-stands", "--reason", "new", "--execute"]
+    result = CliRunner().invoke(app, words, env=config.to_env())
+    assert result.exit_code == 1
+    assert "a.down, epoch 1, went over, and its driver does not run:" in result.output
+    assert "ended at once" in result.output and "kappa status a.down" in result.output
+    assert "the driver of a.down does not run: b.next" in result.output
+    assert [one.event for one in Epochs(config.lake).record("b.next").events][-1] == "moved"
+
+
+def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over(config: Config, former: Path) -> None:
+    story = live(config, "a.elsewhere", former)
+    other = replace(interpreters.here(config).environment, distributions={"pricing": "1.0"})
+    files.store(config.lake, other)
+    ledger = Ledger(story.paths(1).ledger)
+    ledger.claim("driver", "c", ledger.state(), environment={"environment": other.id})
+    words = ["upgrade", "--all", "--slices", "0", "--history-stands"]
+    result = CliRunner().invoke(app, words, env=config.to_env())
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
+    assert "pricing was 1.0, and is missing now" in line
+
+
+def test_an_error_of_one_topology_is_its_own_answer(
+    config: Config, former: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live(config, "a.fails", former)
+    live(config, "b.fine")
+
+    def fails(*_: object, **__: object) -> None:
+        raise ConnectionError("Spark does not answer\nwith more lines")
+
+    monkeypatch.setattr(upgrading, "propose", fails)
+    result = CliRunner().invoke(app, ["upgrade", "--all", "--json"], env=config.to_env())
+    assert result.exit_code == 1, result.output
+    first, second = json.loads(result.output)["topologies"]
+    assert (first["standing"], first["command"]) == ("refused", "kappa status a.fails")
+    assert first["reasons"] == ["ConnectionError: Spark does not answer"]
+    assert second["standing"] == "runs this release"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 import venv
@@ -161,6 +162,57 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     assert "s3cret" not in environ and "AIRFLOW" not in environ
     assert {"KAPPA_MASK_KEY=of-the-driver", "MINE=of-the-step"} <= set(environ.split("\0"))
     assert "KAPPA_SETTINGS" not in environ, "to code of before it is an unknown setting"
+
+
+STARTING = """
+import os, threading
+from pathlib import Path
+from kappa.config import Config
+from kappa.driver.processes import launcher
+from kappa.spark.gateway import start_jvm
+
+starting = threading.Thread(target=start_jvm, args=({{}},))
+starting.start()
+open({begun!r}).read()
+process = launcher.launch(Config.from_env(), "a.b", 1, {code!r}, 0)
+print(Path(f"/proc/{{process}}/environ").read_bytes().decode().replace("\\0", "\\n"), flush=True)
+for pipe in {ends!r}:
+    open(pipe, "w").close()
+starting.join()
+"""
+
+
+@pytest.mark.parametrize("arguments", [None, "--verbose pyspark-shell"])
+def test_a_driver_gets_no_arguments_of_a_jvm_that_its_starter_is_starting(
+    arguments: str | None, tmp_path: Path
+) -> None:
+    topologies, driver = tmp_path / "topologies", tmp_path / "earlier" / "kappa" / "driver"
+    topologies.mkdir()
+    (topologies / "mine.py").write_text(TOPOLOGY)
+    driver.mkdir(parents=True)
+    for package in (driver, driver.parent):
+        (package / "__init__.py").touch()
+    shutil.copy(Path(kappa.__file__).with_name("config.py"), driver.parent)
+    begun, release, answer = (str(tmp_path / name) for name in ("begun", "release", "answer"))
+    for pipe in (begun, release, answer):
+        os.mkfifo(pipe)
+    (driver / "__main__.py").write_text(f"open({release!r}).read()")
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f'#!/bin/sh\nprintf "%s" "$PYSPARK_SUBMIT_ARGS" > {begun}\ncat {answer}\nexit 1\n')
+    submit.chmod(0o755)
+    folders = {"KAPPA_HOME": "home", "KAPPA_LAKE": "lake", "KAPPA_TOPOLOGIES": "topologies", "SPARK_HOME": ""}
+    env = {**os.environ, **{name: str(tmp_path / folder) for name, folder in folders.items()}}
+    env.pop("PYSPARK_SUBMIT_ARGS", None)
+    env |= {} if arguments is None else {"PYSPARK_SUBMIT_ARGS": arguments}
+    stored = code.store(str(tmp_path / "lake"), topologies, "a.b", platform=tmp_path / "earlier")
+    script = STARTING.format(begun=begun, code=stored, ends=[release, answer])
+
+    process = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+
+    inherited = [line for line in process.stdout.splitlines() if line.startswith("PYSPARK_SUBMIT_ARGS=")]
+    assert "HOME=" in process.stdout, process.stderr
+    assert inherited == ([] if arguments is None else [f"PYSPARK_SUBMIT_ARGS={arguments}"])
 
 
 def test_code_without_an_entry_for_a_driver_is_refused_with_a_way(tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ from support.sites import Site, eager_broker, site
 
 from kappa import control
 from kappa.control.plans import planning
+from kappa.environments import files, interpreters
 from kappa.kafka.broker import Broker
 from kappa.kafka.registry import Registry
 from kappa.offsets.vector import Offsets
 from kappa.record import savepoints
+from kappa.record.ledger import Ledger
 from kappa.record.schemas import StoredSchema, store
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
@@ -1402,10 +1404,28 @@ def _(here: Site) -> Provoked:
     return Provoked(command=command, says="asked for an upgrade", remedy="Wait for it")
 
 
+@provokes("upgrade-other-environment")
+def _(here: Site) -> Provoked:
+    epoch = ready(here)
+    other = replace(interpreters.here(here.config).environment, distributions={"pricing": "1.0"})
+    files.store(here.config.lake, other)
+    ledger = Ledger(here.paths(epoch).ledger)
+    ledger.claim("driver", "earlier", ledger.state(), environment={"environment": other.id})
+    here.deploy(**FASTER)
+    return Provoked(
+        command="upgrade NAME --slices 0",
+        numbers={"epoch": epoch, "environment": other.id},
+        says="pricing was 1.0, and is missing now",
+        remedy=f"`kappa status {here.name}`",
+    )
+
+
 @provokes("upgrade-without-evidence")
 def _(here: Site) -> Provoked:
     return Provoked(
-        command=upgraded(here, **FASTER), says="No slice of the running code was computed again", remedy="kappa replay"
+        command=upgraded(here, **FASTER),
+        says="No row shows whether the deployed code gives the same",
+        remedy="kappa replay",
     )
 
 

@@ -292,6 +292,7 @@ def test_evidence_compares_new_code_with_what_was_written_and_leaves_nothing(str
     steps: list[tuple[int, int]] = []
     same = trial(stream.config, stream.session, paths, running, before, 2, progress=lambda *step: steps.append(step))
     assert (same.is_equal, same.slices, same.due, steps) == (True, 2, 2, [(1, 2), (2, 2)])
+    assert (same.rows, same.gaps) == (4, ()), "a change of balances and a row of moves per slice, not all balances"
     assert {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)} == files
     assert sorted(stream.sent_values()) == sent
     poisoned = tried(replace(before, step=lambda _: 1 / 0), 1)
@@ -303,6 +304,19 @@ def test_evidence_compares_new_code_with_what_was_written_and_leaves_nothing(str
     assert [finding.code for finding in nothing.findings] == ["upgrade-without-evidence"]
     state = stream.ledger(epoch).state()
     assert [len(trial_range(state, n, running)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]
+
+
+def test_slices_that_wrote_no_row_are_no_evidence(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    epoch = stream.start_live()
+    stream.produce([b'{"id": "c"}'], start_ms=1_700_000_060_000)
+    stream.settle(epoch)
+    paths, running = stream.paths(epoch), stream.record().epoch(epoch).code
+    after = load_apart(stream.config.topologies, stream.name)
+    evidence = trial(stream.config, stream.session, paths, running, after, 1)
+    assert (evidence.report, evidence.is_equal, evidence.due) == (None, False, 1)
+    (why,) = evidence.findings
+    assert why.code == "upgrade-without-evidence" and "wrote none" in why.message
 
 
 def test_a_slice_that_counts_its_records_otherwise_is_not_equal(stream: Lab) -> None:
@@ -366,7 +380,14 @@ def test_evidence_is_read_from_what_upkeep_left_and_is_none_where_that_is_gone(s
     after = load_apart(stream.config.topologies, stream.name)
     maintain(run, stream.config, clock.now())
     evidence = trial(stream.config, stream.session, paths, running, after, 3)
-    assert (evidence.is_equal, evidence.slices) == (True, 3)
+    assert (evidence.is_equal, evidence.slices, evidence.rows, evidence.gaps) == (True, 3, 6, ())
+    before = stream.ledger(epoch).state().commits[-1].seq - 3
+    maintain(run, stream.config, clock.now() + timedelta(days=9), {before})
+    evidence = trial(stream.config, stream.session, paths, running, after, 3)
+    assert evidence.report is not None and evidence.report.verdict == "same"
+    assert (evidence.is_equal, evidence.slices, evidence.rows) == (False, 3, 4), "a change of three is left"
+    (gap,) = evidence.gaps
+    assert gap in evidence.report.notes and gap.startswith("Changes of table balances by slices 3 to 4 are merged")
     maintain(run, stream.config, clock.now() + timedelta(days=9))
     evidence = trial(stream.config, stream.session, paths, running, after, 3)
     assert (evidence.report, evidence.is_equal, evidence.slices, evidence.due) == (None, False, 0, 3)

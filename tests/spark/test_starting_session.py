@@ -89,3 +89,30 @@ def test_a_failed_start_of_spark_is_raised_where_the_session_is_requested(monkey
     for _ in range(2):
         with pytest.raises(ConfigError, match="no Java"):
             starting.session()
+
+
+REPLACED = """
+import os, signal
+from kappa.config import Config
+from kappa.spark.session import LazySession
+
+with LazySession(config=Config.from_env(), name="replaced") as lazy:
+    first = lazy.session
+    cached = first.range(3).cache()
+    assert cached.count() == 3 and lazy.session is first
+    process = first.sparkContext._gateway.proc
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    second = lazy.session
+    print(second.range(4).count(), second.sql("SELECT 'text' AS word").first()[0], lazy.session is second)
+    os.kill(second.sparkContext._gateway.proc.pid, signal.SIGKILL)
+print("stopped")
+"""
+
+
+@pytest.mark.spark
+def test_a_lazy_session_whose_jvm_was_killed_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    env = {**os.environ, "KAPPA_SPARK_MASTER": "local[1]", "TMPDIR": str(tmp_path)}
+    process = subprocess.run([sys.executable, "-c", REPLACED], env=env, capture_output=True, text=True, check=False)
+    assert process.stdout.split() == ["4", "text", "True", "stopped"], process.stderr
+    assert process.returncode == 0

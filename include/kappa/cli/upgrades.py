@@ -68,7 +68,8 @@ def upgrade(
     same.
 
     With --all: another release of Kappa, for every live epoch whose own files are the same. Equal results need no word
-    of yours. An epoch with an objection stays as it is, the others go over.
+    of yours. An epoch with an objection stays as it is, the others go over. If the new driver of one does not run, the
+    command ends there.
     """
     if (topology is None) != all_:
         raise UsageError(
@@ -164,8 +165,12 @@ def _all(history_stands: bool, slices: int, reason: str, *, execute: bool, wait:
                 )
                 act = Act(effects=(*act.effects, *one.effects), outcome=act.outcome)
             items.append(item)
+            if item.standing == Standing.DOWN:  # what stopped its driver may stop the next one as well
+                break
     if not json:
         _report(items)
+        if rest := names[len(items) :]:
+            say(f"Not looked at, since the driver of {items[-1].topology} does not run: {', '.join(rest)}")
     if not execute:
         show(act, otherwise="no live epoch goes over", json=json, topologies=_plain(items))
     elif json:
@@ -175,7 +180,9 @@ def _all(history_stands: bool, slices: int, reason: str, *, execute: bool, wait:
 
 
 def _report(items: Sequence[ReleaseUpgrade]) -> None:
-    """The table of all live epochs, and below it what stopped some."""
+    """The table of all live epochs, and below it what stopped some, and what is to be known of others."""
+    from kappa.control.release_upgrades import Standing
+
     rows = [
         (item.topology, item.epoch, item.code[:12], item.to_code[:12] or None, item.evidence, item.standing)
         for item in items
@@ -186,6 +193,9 @@ def _report(items: Sequence[ReleaseUpgrade]) -> None:
             say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
             say(f"  {line}" for line in item.reasons)
             say(f"  {item.command}")
+        if item.standing == Standing.READY and item.proposal is not None and item.proposal.warnings:
+            say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
+            say(f"  {finding.line}" for finding in item.proposal.warnings)
 
 
 def _plain(items: Sequence[ReleaseUpgrade]) -> list[Any]:

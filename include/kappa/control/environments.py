@@ -18,6 +18,7 @@ from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
+from kappa.replay.rules import upgrade as upgrade_rules
 
 log = structlog.get_logger("kappa.control.environments")
 
@@ -70,13 +71,24 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
 
 def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
     """That a command of this process would compute rows of an epoch in another environment than its driver does."""
+    other = _other_than_here(config, record, epoch)
+    return [] if other is None else backfill_rules.other_environment(record.topology, epoch, *other)
+
+
+def upgrade_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
+    """That a command of this process tries code for an epoch in another environment than its driver will."""
+    other = _other_than_here(config, record, epoch)
+    return [] if other is None else upgrade_rules.other_environment(record.topology, epoch, *other)
+
+
+def _other_than_here(config: Config, record: TopologyRecord, epoch: int) -> tuple[str, str] | None:
+    """Id of the environment of an epoch's driver, and how this process's differs, in words; None where it does not."""
     claim = last_claim(config, record.topology, epoch)
     here = interpreters.own(config).environment
     if claim is None or claim.environment in ("", here.id):
-        return []
+        return None
     then = files.read(_paths(config, record, epoch), claim.environment)
-    listing = files.listed(None if then is None else differences(then, here))
-    return backfill_rules.other_environment(record.topology, epoch, claim.environment, listing)
+    return claim.environment, files.listed(None if then is None else differences(then, here))
 
 
 def _here(config: Config, environment: str) -> str | None:

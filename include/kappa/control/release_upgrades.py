@@ -6,6 +6,7 @@ author can say whether its rows stand.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -13,11 +14,15 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.control import upgrade as upgrading
 from kappa.control.upgrade import Upgrade
-from kappa.errors import DriverNotRunningError, KappaError, UnknownTopologyError
+from kappa.driver.processes.process import driver_status
+from kappa.errors import CodeError, DriverNotRunningError, KappaError, UnknownTopologyError, first_line
 from kappa.faults import crash_point
+from kappa.names import EpochPaths
 from kappa.record import code as code_store
 from kappa.record.epochs import epochs_of
-from kappa.replay.proof.verdict import OutputDiff, TableDiff, Verdict
+from kappa.record.ledger import Ledger
+from kappa.replay.findings import Finding
+from kappa.replay.proof.verdict import Verdict
 
 if TYPE_CHECKING:
     from kappa.spark.session import LazySession
@@ -32,6 +37,7 @@ class Standing(StrEnum):
     READY = "goes over"
     OWN = "left alone"
     REFUSED = "refused"
+    DOWN = "went over, and its driver does not run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +64,21 @@ class ReleaseUpgrade:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody has to look: it was refused, or its driver was waited for in vain."""
-        return self.standing == Standing.REFUSED or (self.standing == Standing.ASKED and bool(self.reasons))
+        """Whether somebody has to look: it was refused, or its driver does not run, or was waited for in vain."""
+        is_late = self.standing == Standing.ASKED and bool(self.reasons)
+        return is_late or self.standing in (Standing.REFUSED, Standing.DOWN)
 
     @property
     def evidence(self) -> str:
-        """The compared slices and rows, in words."""
+        """The compared slices, and the rows and changes that they wrote, in words."""
         report = self.proposal.evidence if self.proposal else None
         if self.proposal is None or report is None:
             return "none"
-        members: tuple[TableDiff | OutputDiff, ...] = (*report.tables, *report.outputs)
-        rows = sum(one.rows_live or 0 for one in members)
         slices = f"{self.proposal.slices} slice{'s' * (self.proposal.slices != 1)}"
-        return f"{slices}, {rows:,} rows equal" if self.proposal.is_equal else f"{slices}, {report.verdict}"
+        if report.verdict != Verdict.SAME:
+            return f"{slices}, {report.verdict}"
+        parts = " where they are still there" if self.proposal.gaps else ""
+        return f"{slices}, {self.proposal.rows:,} rows equal{parts}"
 
 
 def live_topologies(config: Config) -> list[str]:
@@ -120,14 +128,18 @@ def propose(
         elif authors:
             item = replace(item, standing=Standing.OWN, reasons=(_changed(authors),))
         elif epoch.upgrade is not None and epoch.upgrade.detail["code"] == item.to_code:
-            item = replace(item, standing=Standing.ASKED, command=f"kappa start {topology} --execute")
+            is_running = driver_status(config, topology, epoch.epoch).is_running
+            way = f"kappa status {topology}" if is_running else f"kappa start {topology} --execute"
+            item = replace(item, standing=Standing.ASKED, command=way)
         else:
             proposal = upgrading.propose(config, topology, slices=slices, spark=spark, progress=progress)
             item = judged(item, proposal, history_stands=history_stands)
     except UnknownTopologyError as error:
         item = replace(item, standing=Standing.OWN, reasons=(str(error),), command="kappa topologies")
-    except KappaError as error:
-        item = replace(item, reasons=(str(error),))
+    except CodeError as error:
+        item = replace(item, reasons=(str(error),), command=f"kappa replay {topology}")
+    except Exception as error:  # of the lake or of Spark: the other topologies have theirs to say
+        item = replace(item, reasons=(_text(error),), command=f"kappa status {topology}")
     return item
 
 
@@ -136,14 +148,16 @@ def judged(item: ReleaseUpgrade, proposal: Upgrade, *, history_stands: bool) -> 
     own, report = f"kappa upgrade {item.topology}", proposal.evidence
     item = replace(item, standing=Standing.REFUSED, proposal=proposal, command=own)
     if proposal.refusals:
-        return replace(item, reasons=tuple(finding.line for finding in proposal.refusals))
+        reasons = tuple(finding.line for finding in proposal.refusals)
+        return replace(item, reasons=reasons, command=_command(proposal.refusals[0], item.topology))
     if report is not None and report.verdict != Verdict.SAME:
         return replace(item, reasons=tuple(report.render()), command=f"kappa replay {item.topology}")
     if proposal.is_equal or history_stands:
         return replace(item, standing=Standing.READY, command="")
     reasons = tuple(finding.line for finding in proposal.findings)
-    if report is not None:
+    if proposal.slices < proposal.due and report is not None:
         reasons = (f"Only {proposal.slices} of {proposal.due} slices could be computed again.", *reasons)
+    reasons = (*proposal.gaps, *reasons)
     return replace(item, reasons=reasons, command=f"{own} --history-stands --reason '...' --execute")
 
 
@@ -153,7 +167,7 @@ def go_over(
     """Ask for the upgrade of a live epoch that is ready, and wait until its driver has made it; how it went.
 
     A crash leaves it asked for or not, and the next call goes on from there. A driver that is stopped makes it when it
-    is started.
+    is started. Where the epoch runs the new code by now and its driver does not, no other epoch should follow it.
 
     Args:
         item: what :func:`propose` gave; ready, or asked for.
@@ -176,10 +190,8 @@ def go_over(
         is_wanted = epochs_of(config.lake).record(item.topology).epoch(item.epoch).is_wanted
         if wait and is_wanted:
             upgrading.await_switch(config, proposal)
-    except DriverNotRunningError as error:  # it stays asked for
-        return replace(item, standing=Standing.ASKED, reasons=(str(error),), command=f"kappa status {item.topology}")
-    except KappaError as error:
-        return replace(item, standing=Standing.REFUSED, reasons=(str(error),), command=f"kappa history {item.topology}")
+    except Exception as error:  # of this topology alone: the others have an answer of their own
+        return _stopped(config, item, error)
     crash_point("upgrade.next")
     is_over = epochs_of(config.lake).record(item.topology).epoch(item.epoch).code == item.to_code
     return replace(
@@ -187,6 +199,34 @@ def go_over(
         standing=Standing.CURRENT if is_over else Standing.ASKED,
         command="" if is_over or is_wanted else f"kappa start {item.topology} --execute",
     )
+
+
+def _stopped(config: Config, item: ReleaseUpgrade, error: Exception) -> ReleaseUpgrade:
+    """What became of an upgrade that ended in an error: made all the same, asked for, or refused."""
+    standing, command = Standing.REFUSED, f"kappa history {item.topology}"
+    if _is_over(config, item):
+        standing, command = Standing.DOWN, f"kappa status {item.topology}"
+    elif isinstance(error, DriverNotRunningError):  # it stays asked for
+        standing, command = Standing.ASKED, f"kappa status {item.topology}"
+    return replace(item, standing=standing, reasons=(_text(error),), command=command)
+
+
+def _is_over(config: Config, item: ReleaseUpgrade) -> bool:
+    """Whether the epoch runs the new code, by the record or by the ledger, which is ahead where a driver died."""
+    if epochs_of(config.lake).record(item.topology).epoch(item.epoch).code == item.to_code:
+        return True
+    row = Ledger(EpochPaths(lake=config.lake, topology=item.topology, epoch=item.epoch).ledger).state().upgrade
+    return row is not None and row.code == item.to_code
+
+
+def _command(finding: Finding, topology: str) -> str:
+    """The first command that a finding names, for this topology; without one, that which shows it again."""
+    verb = re.search(r"`kappa ([a-z-]+)", finding.remedy)
+    return f"kappa {verb[1] if verb else 'upgrade'} {topology}"
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, KappaError) else f"{type(error).__name__}: {first_line(error)}"
 
 
 def _changed(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
+from kappa.control import environments
 from kappa.driver.processes import process
 from kappa.errors import (
     CodeError,
@@ -56,8 +57,10 @@ class Upgrade:
         evidence: the last slices computed again, compared with what is there; None if that was not done.
         slices: how many slices that are.
         due: how many there would be if all files of the epoch were still there.
+        rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
+        gaps: what of these slices could not be compared, a sentence per table.
         is_release: whether the author's files are the same, and only the platform differs.
-        is_equal: whether all slices that were due gave what is there.
+        is_equal: whether all slices that were due gave all that they wrote, which is something.
     """
 
     topology: str
@@ -70,6 +73,8 @@ class Upgrade:
     evidence: DiffReport | None = None
     slices: int = 0
     due: int = 0
+    rows: int = 0
+    gaps: tuple[str, ...] = ()
     is_release: bool = False
     is_equal: bool = False
 
@@ -83,6 +88,12 @@ class Upgrade:
         """The findings that refuse it."""
         return refusals(self.findings)
 
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The other findings, without those that the evidence has."""
+        others = (*self.refusals, *(self.evidence.findings if self.evidence else ()))
+        return tuple(finding for finding in self.findings if finding not in others)
+
     def render(self) -> list[str]:
         """Lines of text for people."""
         lines = [
@@ -90,10 +101,8 @@ class Upgrade:
             f"{self.from_code[:12]}) -> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice "
             "boundary; history stays as it is"
         ]
-        lines += [f"  {finding.line}" for finding in self.refusals]
-        if self.evidence is None:
-            return lines + [f"  {finding.line}" for finding in self.findings if finding not in self.refusals]
-        return lines + [f"  {line}" for line in self.evidence.render()]
+        lines += [f"  {finding.line}" for finding in (*self.refusals, *self.warnings)]
+        return lines + [f"  {line}" for line in (self.evidence.render() if self.evidence else ())]
 
 
 def propose(
@@ -137,6 +146,7 @@ def propose(
         findings += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
     trial: Trial | None = None
     if not refusals(findings) and after is not None:
+        findings += environments.upgrade_findings(config, record, epoch.epoch)
         if slices < 1:
             findings += upgrade_rules.without_evidence("none was asked for.")
         else:
@@ -154,6 +164,8 @@ def propose(
         evidence=trial.report if trial else None,
         slices=trial.slices if trial else 0,
         due=trial.due if trial else 0,
+        rows=trial.rows if trial else 0,
+        gaps=trial.gaps if trial else (),
         is_release=bool(files) and all(name.startswith("include/") for name in files),
         is_equal=trial is not None and trial.is_equal,
     )

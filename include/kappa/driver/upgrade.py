@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.config import Config
+from kappa.driver.processes import launches, rehearsals
 from kappa.errors import KappaError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -58,9 +60,9 @@ def switch(
 ) -> None:
     """Make an upgrade that was requested, between two slices; after it :func:`overtaken` ends this driver.
 
-    The last commit gets a name first, so that its files stay: the way back. Code that cannot be had or imported on this
-    host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new. With a longer
-    grace the row says where the frontiers stand: they do not go back.
+    The last commit gets a name first, so that its files stay: the way back. Code that cannot be had on this host, or
+    imported by the interpreter that is to run it, is withdrawn instead. A crash before the ledger row leaves the old
+    code, one after it the new. With a longer grace the row says where the frontiers stand: they do not go back.
 
     Args:
         epochs: the record.
@@ -80,6 +82,9 @@ def switch(
         topology = registry.load_apart(root / "topologies", paths.topology)
     except KappaError as error:
         _withdraw(epochs, request, f"{type(error).__name__}: {error}")
+        return
+    if obstacle := _obstacle(config, epochs, paths, ledger, root):
+        _withdraw(epochs, request, obstacle)
         return
     state = ledger.begun()
     name = savepoint_name(paths.epoch, state.seq)
@@ -107,6 +112,18 @@ def switch(
     crash_point("upgrade", state.seq)
     _conclude(epochs, paths, row)
     crash_point("upgraded", state.seq)
+
+
+def _obstacle(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, root: Path) -> str:
+    """Why the interpreter of the next driver cannot run this code; empty where it can."""
+    own = launches.own_environment(epochs.record(paths.topology), paths.epoch, ledger.state().claim)
+    python = launches.python(config, own)
+    line = rehearsals.obstacle(python, root, paths.topology)
+    return line and (
+        f"The interpreter {python} of epoch {paths.epoch} cannot run code {root.name[:12]}: {line}. The old code "
+        "goes on. Stop the epoch, and start it with the interpreter of an environment that can: "
+        f"kappa start {paths.topology} --in-this-environment"
+    )
 
 
 def _floors(state: BegunState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:

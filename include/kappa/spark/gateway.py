@@ -6,6 +6,7 @@ PySpark hands settings to the JVM as ``--conf name=value``, and every user of a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Arguments of a start of this process's JVM -> those of the process before; None where it had none.
+_before: dict[str, str | None] = {}
 #: Classes that PySpark looks up by name for nearly each DataFrame.
 _CLASSES = (
     "functions",
@@ -48,7 +51,9 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
-        os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        own = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        _before[own] = arguments
+        os.environ[_ARGUMENTS] = own
         _start()
         _remember_classes(SparkContext._jvm)
     finally:
@@ -57,6 +62,40 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         else:
             os.environ[_ARGUMENTS] = arguments
         Path(name).unlink(missing_ok=True)
+
+
+def inherited() -> dict[str, str]:
+    """The variables of this process for another one, without what it sets while its own JVM starts.
+
+    PySpark takes those arguments from nowhere else, and the file that they name is gone once the JVM runs: a process
+    that inherits them starts no JVM.
+    """
+    variables = dict(os.environ)
+    before = _before.get(variables.get(_ARGUMENTS, ""), variables.get(_ARGUMENTS))
+    if before is None:
+        variables.pop(_ARGUMENTS, None)
+    else:
+        variables[_ARGUMENTS] = before
+    return variables
+
+
+def forget_jvm() -> None:
+    """End this process's JVM, which does not answer any more, and let the next session start another one. Idempotent.
+
+    PySpark keeps a JVM for as long as its process runs, dead or alive.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        if (process := getattr(gateway, "proc", None)) is not None:
+            process.kill()
+            process.wait()
+        with contextlib.suppress(Exception):  # it says goodbye to a JVM that is gone
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None
 
 
 def _start() -> None:

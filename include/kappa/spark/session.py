@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.kafka import client_file
 from kappa.spark import class_data, object_store, trust_store, unix_sockets
-from kappa.spark.gateway import start_jvm
+from kappa.spark.gateway import forget_jvm, start_jvm
 from kappa.spark.jars import ensure_spark, java_home
 from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.shipping import shipped
@@ -165,6 +165,8 @@ def check_settings(config: Config) -> None:
 class LazySession:
     """A Spark session that starts when it is first asked for, and stops at the end of a ``with`` block.
 
+    One whose JVM ended is replaced by a new one when it is asked for again: whoever comes next has no part in that.
+
     Attributes:
         config: where Spark runs.
         name: what Spark shows as the application's name.
@@ -178,12 +180,20 @@ class LazySession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._session is not None:
-            self._session.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and is_answering(session):
+            session.stop()
+        elif session is not None:
+            forget_jvm()
 
     @property
     def session(self) -> SparkSession:
         """The session."""
+        if self._session is not None and not is_answering(self._session):
+            self._stop()
         if self._session is None:
             self._session = build_session(self.config, self.name)
         return self._session
@@ -226,6 +236,14 @@ def is_alive(session: SparkSession) -> bool:
     """Whether the session's JVM still runs; one that was killed does not come back within this process."""
     process = getattr(session.sparkContext._gateway, "proc", None)
     return process is None or process.poll() is None
+
+
+def is_answering(session: SparkSession) -> bool:
+    """Whether the session can compute: its JVM runs, and has not begun to end after it ran out of memory."""
+    try:
+        return is_alive(session) and not session.sparkContext._jsc.sc().isStopped()
+    except Exception:  # py4j raises several for a JVM that is ending
+        return False
 
 
 def is_part(part: DataFrame, whole: DataFrame) -> bool:

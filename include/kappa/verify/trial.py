@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,17 +50,39 @@ class Trial:
         findings: objections, to the code and to the evidence.
         slices: how many slices are compared.
         due: how many there would be if all files of the epoch were still there.
+        rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
+        gaps: what of these slices could not be compared, a sentence per table.
     """
 
     report: DiffReport | None
     findings: tuple[Finding, ...] = ()
     slices: int = 0
     due: int = 0
+    rows: int = 0
+    gaps: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
-        """Whether every slice that is due was computed, and gave what is there."""
-        return self.report is not None and self.report.verdict == Verdict.SAME and 0 < self.due <= self.slices
+        """Whether every slice that is due was computed, and gave all that it wrote, which is something."""
+        is_same = self.report is not None and self.report.verdict == Verdict.SAME
+        return is_same and 0 < self.due <= self.slices and self.rows > 0 and not self.gaps
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """The rows at the end, and what each slice wrote.
+
+    Attributes:
+        report: how the rows differ.
+        checks: failed, of what the rows at the end do not show.
+        rows: as of a trial.
+        gaps: as of a trial.
+    """
+
+    report: DiffReport
+    checks: tuple[CheckResult, ...] = ()
+    rows: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 def trial(
@@ -107,32 +130,58 @@ def trial(
                 for row in rows:
                     commits.append(compute(second, row.ranges))
                     progress(len(commits), len(rows))
-                for table in second.scratch.states.values():
-                    table.forget()
             except (DataLossError, Transient) as error:  # of the log, not of the code
                 return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
             except Exception as error:  # the new step would raise the same in the live stream
                 return Trial(report=None, findings=(*findings, *fails_on_real_records(_text(error))), due=due)
+            finally:
+                _forget(second)
             try:
-                report, checks = _compared(session, ledger.state(), epoch.paths, after, base, rows, second, commits)
+                comparison = _compared(session, ledger.state(), epoch.paths, after, base, rows, second, commits)
             except Exception as error:  # the same
                 return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
     finally:
         discard(paths, name)
+    return _evidence(paths, base, rows, comparison, findings, due)
+
+
+def _evidence(
+    paths: EpochPaths,
+    base: LedgerRow,
+    rows: Sequence[LedgerRow],
+    comparison: _Comparison,
+    findings: tuple[Finding, ...],
+    due: int,
+) -> Trial:
+    """The comparison as a trial; none of slices that wrote nothing, and for which nothing else was computed."""
+    report, first, last = comparison.report, rows[0].seq, rows[-1].seq
+    differs = report.verdict != Verdict.SAME or bool(comparison.checks)
+    if not (differs or comparison.rows or comparison.gaps):
+        why = f"slices {first} to {last} of epoch {paths.epoch} wrote none."
+        return Trial(report=None, findings=(*findings, *without_evidence(why)), due=due)
     note = (
-        f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, as its running code wrote them (as live), and "
+        f"Slices {first} to {last} of epoch {paths.epoch}, as its running code wrote them (as live), and "
         f"computed from its commit {base.seq} with the deployed code (as candidate). Of outputs only the rows of those "
         "slices are compared."
     )
     report = replace(
         report,
-        live_seq=rows[-1].seq,
-        candidate_seq=rows[-1].seq,
-        notes=(note, *report.notes),
+        live_seq=last,
+        candidate_seq=last,
+        notes=(note, *comparison.gaps, *report.notes),
         findings=findings,
-        checks=checks,
+        checks=comparison.checks,
     )
-    return Trial(report=report, findings=findings, slices=len(rows), due=due)
+    return Trial(
+        report=report, findings=findings, slices=len(rows), due=due, rows=comparison.rows, gaps=comparison.gaps
+    )
+
+
+def _forget(run: EpochRun) -> None:
+    """Free what a run keeps in Spark's memory, however it ended; where Spark is gone, so is that."""
+    with contextlib.suppress(Exception):
+        for table in run.scratch.states.values():
+            table.forget()
 
 
 def _compared(
@@ -144,8 +193,8 @@ def _compared(
     rows: Sequence[LedgerRow],
     second: EpochRun,
     commits: Sequence[LedgerRow],
-) -> tuple[DiffReport, tuple[CheckResult, ...]]:
-    """The comparison of what was written with what is computed, and checks of what the rows at the end do not show.
+) -> _Comparison:
+    """The comparison of what was written with what is computed.
 
     Args:
         state: of the ledger now: upkeep may have moved the last rows to another version since.
@@ -161,10 +210,21 @@ def _compared(
         outputs_after=base.seq,
     )
     if report.verdict != Verdict.SAME:  # the rows say it
-        return report, ()
+        return _Comparison(report=report)
     written, computed = _Side(paths=paths, base=base.seq, rows=rows), _Side(paths=second.paths, base=0, rows=commits)
-    seen = [table for table in after.tables if state.forgotten(table.name) <= base.seq]
-    return report, (*_counts(rows, commits), *_changes(session, seen, written, computed))
+    total, checks, gaps = sum(output.rows_live or 0 for output in report.outputs), list(_counts(rows, commits)), []
+    for table in after.tables:
+        gone = sum(row.seq <= state.forgotten(table.name) for row in rows)
+        if gone:
+            gaps.append(
+                f"Changes of table {table.name} by slices {rows[0].seq} to {rows[gone - 1].seq} are merged and gone: "
+                "only its rows at the end are compared for these."
+            )
+        if gone < len(rows):
+            count, differences = _changes(session, table, written.after(gone), computed.after(gone))
+            total += count
+            checks += differences
+    return _Comparison(report=report, checks=tuple(checks), rows=total, gaps=tuple(gaps))
 
 
 def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:
@@ -225,6 +285,10 @@ class _Side:
     base: int
     rows: Sequence[LedgerRow]
 
+    def after(self, count: int) -> _Side:
+        """The same without its first slices."""
+        return replace(self, base=self.rows[count - 1].seq, rows=self.rows[count:]) if count else self
+
     def changes(self, session: SparkSession, table: Table) -> DataFrame:
         """Hashes of the changes of a table, with the number of the slice among these."""
         from pyspark.sql import functions as F
@@ -237,17 +301,18 @@ class _Side:
         return frame.select(numbers[F.col("_seq")].alias("slice"), *hashes)
 
 
-def _changes(session: SparkSession, tables: Sequence[Table], written: _Side, computed: _Side) -> Iterator[CheckResult]:
-    """A check for each table that a slice changed otherwise, whatever later slices made of it.
+def _changes(
+    session: SparkSession, table: Table, written: _Side, computed: _Side
+) -> tuple[int, tuple[CheckResult, ...]]:
+    """How many changes slices wrote to a table, and a check where they differ, whatever later slices made of them.
 
     Topics of a table and its changelog get every change.
     """
-    for table in tables:
-        was, now = written.changes(session, table), computed.changes(session, table)
-        gone, new = was.exceptAll(now).count(), now.exceptAll(was).count()
-        if gone + new:
-            detail = f"{gone:,} are not made, {new:,} others are"
-            yield CheckResult(name=f"changes of {table.name}", ok=False, detail=detail)
+    was, now = written.changes(session, table), computed.changes(session, table)
+    gone, new = was.exceptAll(now).count(), now.exceptAll(was).count()
+    detail = f"{gone:,} are not made, {new:,} others are"
+    check = CheckResult(name=f"changes of {table.name}", ok=False, detail=detail)
+    return was.count(), (check,) if gone + new else ()
 
 
 def _text(error: Exception) -> str:

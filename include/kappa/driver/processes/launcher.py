@@ -15,6 +15,7 @@ from kappa.environments.interpreters import matches
 from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
+from kappa.spark import gateway
 from kappa.spark.session import local_cores
 
 # Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
@@ -39,7 +40,8 @@ _PACKAGES = {"site-packages", "dist-packages"}
 def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int, *, environment: str = "") -> int:
     """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
 
-    It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
+    It has the environment of the caller without the variables of Airflow, and without those that the caller's own JVM
+    starts with. Not idempotent by itself: the driver's claim
     decides when two are started.
 
     Args:
@@ -66,7 +68,7 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
             code=code,
         )
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
-    inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}
+    inherited = {name: value for name, value in gateway.inherited().items() if not _OF_AIRFLOW.match(name)}
     env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)

@@ -267,7 +267,7 @@ UPGRADE_DURING_HANDOVER = refuses(
 UPGRADE_PENDING = refuses(
     "upgrade-pending",
     "{asked_by} has already asked for an upgrade of {topology!r}, which its driver makes at its next slice boundary.",
-    "Wait for it. If the driver does not run, `kappa start {topology}` starts it.",
+    "Wait for it. `kappa status {topology}` shows whether its driver runs, `kappa start {topology}` starts it.",
 )
 
 
@@ -291,16 +291,35 @@ def fails_on_real_records(error: str) -> list[Finding]:
     return [UPGRADE_FAILS(error=error)]
 
 
+UPGRADE_OTHER_ENVIRONMENT = warns(
+    "upgrade-other-environment",
+    "The deployed code was tried in the environment of this command, not in that of live epoch {epoch}, in which it is "
+    "to run{differences}.",
+    "Run the command with the Python in which the epoch's driver runs: `kappa status {topology}` names its "
+    "environment. Or stop the epoch, and bring it into this environment: `kappa start {topology} "
+    "--in-this-environment`.",
+    way_out="Run the command with the Python in which the epoch's driver runs: `kappa status` names its environment. "
+    "Or stop the epoch, and bring it into this environment: `kappa start --in-this-environment`. A driver goes on in "
+    "its epoch's own environment; code that cannot be imported there is withdrawn.",
+)
+
+
+def other_environment(topology: str, epoch: int, environment: str, differences: str) -> list[Finding]:
+    """Libraries of another version ran the deployed code."""
+    words = {"topology": topology, "differences": differences}
+    return [UPGRADE_OTHER_ENVIRONMENT(words, epoch=epoch, environment=environment)]
+
+
 UPGRADE_WITHOUT_EVIDENCE = warns(
     "upgrade-without-evidence",
-    "No slice of the running code was computed again: {reason}",
+    "No row shows whether the deployed code gives the same: {reason}",
     "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of "
     "history.",
 )
 
 
 def without_evidence(reason: str) -> list[Finding]:
-    """No slice could be computed again, or none was to be."""
+    """No slice could be computed again, or none was to be, or those that were wrote nothing."""
     return [UPGRADE_WITHOUT_EVIDENCE(reason=reason)]
 
 
