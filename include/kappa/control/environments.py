@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import structlog
 
 from kappa.config import Config
 from kappa.driver.processes import launches
@@ -20,7 +19,8 @@ from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.replay.rules import upgrade as upgrade_rules
 
-log = structlog.get_logger("kappa.control.environments")
+#: To the error stream: commands print their JSON on the other one.
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def decision(
     except KappaError as error:
         if not in_this_environment:
             raise
-        log.warning("environment not looked up", topology=record.topology, epoch=epoch, error=str(error))
+        log.warning("The environment of epoch %d of %s was not looked up: %s", epoch, record.topology, error)
         return {}
     if missing is None:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from kappa.config import Config
 from kappa.environments import installed as installed_module
@@ -30,7 +29,8 @@ _answers: dict[tuple[str, str], Mapping[str, Any]] = {}
 #: The same -> when it failed last, by the monotonic clock.
 _failures: dict[tuple[str, str], float] = {}
 
-log = structlog.get_logger("kappa.environments.interpreters")
+#: To the error stream: commands print their JSON on the other one.
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,9 @@ def _answer(path: str) -> Mapping[str, Any] | None:
         values: Mapping[str, Any] = json.loads(run.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         if key not in _failures:
-            log.warning("interpreter does not answer", path=path, error=str(error), command=f"{path} -V")
+            log.warning(
+                "Interpreter %s does not say what is installed for it: %s. Look at it: %s -V", path, error, path
+            )
         _failures[key] = time.monotonic()
         return None
     _failures.pop(key, None)

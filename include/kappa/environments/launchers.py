@@ -7,12 +7,11 @@ minute, so that one of a host that crashed, or that another process removed, dec
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-
-import structlog
 
 from kappa.config import Config
 from kappa.environments import interpreters
@@ -28,7 +27,8 @@ FORMAT = 1
 #: A host whose file is older than this is gone.
 AGE = timedelta(hours=1)
 
-log = structlog.get_logger("kappa.environments.launchers")
+#: To the error stream: commands print their JSON on the other one.
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def _read(path: str) -> Launcher | None:
         content = store_of(path).get(path)
         return None if content is None else from_json(content, path)
     except (OSError, KappaError) as error:
-        log.warning("environments of a host not read", path=path, error=str(error))
+        log.warning("A host that starts drivers is passed over: %s", error)
         return None
 
 
