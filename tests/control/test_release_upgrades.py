@@ -157,6 +157,20 @@ def test_a_difference_is_refused_whatever_the_word(config: Config, former: Path)
     assert judged.evidence == "3 slices, differs"
 
 
+def test_changes_that_could_not_be_compared_need_a_word(config: Config, former: Path) -> None:
+    live(config, "a.merged", former)
+    item = look(config, "a.merged", history_stands=True)
+    assert item.proposal is not None
+    same = replace(report("a.merged"), tables=(), outputs=(), checks=(), thresholds=(), determinism=None, set_aside=0)
+    gap = "Changes of table sums by slices 1 to 2 are merged and gone."
+    merged = replace(item.proposal, evidence=same, slices=3, due=3, rows=5, gaps=(gap,), is_equal=False)
+    judged = releases.judged(item, merged, history_stands=False)
+    assert (judged.standing, judged.reasons[0]) == (Standing.REFUSED, gap)
+    assert judged.command == "kappa upgrade a.merged --history-stands --reason '...' --execute"
+    assert judged.evidence == "3 slices, 5 rows equal where they are still there"
+    assert releases.judged(item, merged, history_stands=True).standing == Standing.READY
+
+
 def test_the_command_ends_where_a_driver_does_not_run_after_it_went_over(
     config: Config, former: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
