@@ -148,7 +148,7 @@ def test_a_dry_run_says_every_effect_in_order(run: Run, config: Config) -> None:
         "Would wait until the driver of epoch 2 of a.b has ended, if it runs; end its process after 30 s.",
         "Would seal the ledger of epoch 2 of a.b, if there is one, against a driver that wakes up late.",
         "Would delete the topics and the group of epoch 2 of a.b, if this lake made them.",
-        f"Would remove the folder {lake}, and scratch of its streams on this host.",
+        f"Would remove the folder {lake}, the folders _e0002 of its tables, and scratch of streams on this host.",
         f"Would remove the plan {config.lake}/_kappa/plans/p.json, and code of epoch 2 that no other epoch has.",
     ]
     plan = json.loads(run("cutover", "a.b", "--json").output)
