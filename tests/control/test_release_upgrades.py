@@ -197,8 +197,8 @@ def test_the_command_ends_where_a_driver_does_not_run_after_it_went_over(
 
 def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over(config: Config, former: Path) -> None:
     story = live(config, "a.elsewhere", former)
-    other = replace(interpreters.here(config).environment, distributions={"pricing": "1.0"})
-    files.store(config.lake, other)
+    other = replace(interpreters.own(config).environment, distributions={"pricing": "1.0"})
+    files.store(story.paths(1), other)
     ledger = Ledger(story.paths(1).ledger)
     ledger.claim("driver", "c", ledger.state(), environment={"environment": other.id})
     words = ["upgrade", "--all", "--slices", "0", "--history-stands"]

@@ -45,7 +45,6 @@ def config(tmp_path: Path) -> Config:
 def test_an_upgrade_is_withdrawn_that_the_epochs_own_interpreter_cannot_run(config: Config, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
     (bare,) = interpreters.others(config)
-    files.store(config.lake, bare.environment)
     story, now = TopologyStory(config=config, name=NAME, partitions=1), clock.now()
     story.begin(1, now, topic_ids={"pos": "id-1"}, code=CODE)
     story.move(1, None, 0, now)
@@ -53,6 +52,7 @@ def test_an_upgrade_is_withdrawn_that_the_epochs_own_interpreter_cannot_run(conf
     stored = code.store(config.lake, config.topologies, NAME)
     story.tell(1, "upgrade", now, **{"code": stored, "from": CODE, "version": "2", "history_stands": True})
     epochs, paths = Epochs(config.lake), EpochPaths(lake=config.lake, topology=NAME, epoch=1)
+    files.store(paths, bare.environment)
     ledger = Ledger(paths.ledger)
     ledger.claim("driver", CODE, ledger.state(), environment={"environment": bare.environment.id})
     request = epochs.record(NAME).epoch(1).upgrade

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -939,7 +940,7 @@ def _(here: Site) -> Provoked:
         metadata.mkdir(parents=True)
         (metadata / "direct_url.json").write_text(json.dumps({"url": f"file:///srv/{name}", **origin}))
     patch = here.stack.enter_context(pytest.MonkeyPatch.context())
-    patch.syspath_prepend(packages)
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]))
     return Provoked(
         command="plan NAME",
         numbers={"names": ["prices"]},
@@ -1407,8 +1408,8 @@ def _(here: Site) -> Provoked:
 @provokes("upgrade-other-environment")
 def _(here: Site) -> Provoked:
     epoch = ready(here)
-    other = replace(interpreters.here(here.config).environment, distributions={"pricing": "1.0"})
-    files.store(here.config.lake, other)
+    other = replace(interpreters.own(here.config).environment, distributions={"pricing": "1.0"})
+    files.store(here.paths(epoch), other)
     ledger = Ledger(here.paths(epoch).ledger)
     ledger.claim("driver", "earlier", ledger.state(), environment={"environment": other.id})
     here.deploy(**FASTER)
