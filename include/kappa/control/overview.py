@@ -226,9 +226,9 @@ def chronicle(
 
 
 def _published(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...]:
-    """Published tables; none without a live epoch, or while its ledger cannot be read, which its progress says."""
+    """Published tables; none while the ledger of the live epoch cannot be read, which its progress says."""
     try:
-        return () if record.live is None else of_record(config, record)
+        return of_record(config, record)
     except UNREADABLE:
         return ()
 

@@ -65,17 +65,18 @@ class ServedTable:
 
 
 def published_tables(config: Config, topology: str) -> tuple[ServedTable, ...]:
-    """The published tables of a topology, tables before append outputs; per table a listing and an entry of its log.
+    """The published tables of a topology, tables before append outputs; none without a live epoch.
 
-    Raises:
-        UnknownTopologyError: the topology has no live epoch.
+    Per table it takes a listing and an entry of its log.
     """
     return of_record(config, epochs_of(config.lake).record(topology))
 
 
 def of_record(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...]:
     """The same for a topology's record."""
-    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live_epoch())
+    if record.live is None:
+        return ()
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
     state = Ledger(paths.ledger).state()
     places = sorted(place for place in state.recorded if place.startswith(SERVED))
     places.sort(key=lambda place: not place.startswith("tables/"))

@@ -42,6 +42,8 @@ def tables(
     epochs = epochs_of(settings.lake)
     records = epochs.records()
     names = [topology] if topology else [name for name in epochs.topologies() if records.of(name).live is not None]
+    if topology:
+        records.of(topology).live_epoch()  # a topology without one is named
     shown, problems = {}, {}
     for name in names:
         try:
