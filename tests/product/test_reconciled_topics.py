@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from kappa import control, faults
 from kappa.cli import app
 from kappa.driver.handovers.reconciliation import _marked_by
+from kappa.errors import RefusedError
+from kappa.replay.stages import Stage
 from kappa.topology import Table
 from kappa.verify import key_comparison
 
@@ -173,7 +175,7 @@ def test_a_handover_compares_only_keys_that_differed_or_changed_since(
     assert stream.folded_topic() == stream.balances()
 
 
-def test_unsent_differences_outlive_the_epoch_they_were_compared_with(stream_of: Reconciled) -> None:
+def test_an_epoch_is_not_retired_before_its_successor_has_published(stream_of: Reconciled) -> None:
     stream = stream_of
     first = stream.first()
     before = stream.sent_to_balances()
@@ -181,10 +183,13 @@ def test_unsent_differences_outlive_the_epoch_they_were_compared_with(stream_of:
     second = stream.verified()
     stream.reaper.environ[faults.VARIABLE] = "moved"
     control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
-    # Without tending: the new driver is dead, and stays so until the old epoch is gone.
+    # Without tending: the new driver is dead.
     stream.until(lambda: stream.record().live == second and not stream.running[first][1].is_alive(), "it moved")
-    control.retire(stream.config, stream.name, first, actor="test", reason="at once")
+    with pytest.raises(RefusedError, match="shows its files still"):
+        control.retire(stream.config, stream.name, first, actor="test", reason="at once")
+    assert stream.record().epoch(first).stage is Stage.RETIRED
     stream.await_live(second)
+    control.retire(stream.config, stream.name, first, actor="test", reason="now")
     assert stream.sent_to_balances() - before == Counter([("a", 22), ("z", 50), ("d", None)])
     assert stream.folded_topic() == stream.balances()
 

@@ -90,7 +90,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
 
     Raises:
         IllegalTransitionError: the epoch is live or being built.
-        RefusedError: an epoch of another topology reads its versioned topics.
+        RefusedError: an epoch of another topology reads its versioned topics, or a published table shows it still.
     """
     epochs = epochs_of(config.lake)
 
@@ -106,8 +106,9 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
     effects, now = epochs.effects(epochs.now(topology), decide)
-    served_tables.check(EpochPaths(lake=config.lake, topology=topology, epoch=epoch), now.record)
-    effects += (driver_end(config, topology, epoch), *_removal(config, epochs, now.record, epoch))
+    paths, patience = EpochPaths(lake=config.lake, topology=topology, epoch=epoch), 2 * config.stale_seconds
+    wait = served_tables.awaited(paths, now.record, patience + config.publish_seconds)
+    effects = (*wait, *effects, driver_end(config, topology, epoch), *_removal(config, epochs, now.record, epoch))
     return Act(effects=effects, outcome=lambda: None)
 
 

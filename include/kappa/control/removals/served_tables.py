@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from kappa.acts import Effect
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import EPOCH
 from kappa.errors import DamagedTableError, LedgerError, RefusedError
@@ -14,25 +16,52 @@ from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.store.stores import store_of
 
+#: Time between two looks at published tables.
+_LOOK_SECONDS = 0.5
 
-def check(paths: EpochPaths, record: TopologyRecord) -> None:
-    """Refuse to remove an epoch whose files a published table shows still, though the live epoch has the table too.
 
-    Raises:
-        RefusedError: one does: the live epoch's driver has not published since the move.
+def awaited(paths: EpochPaths, record: TopologyRecord, seconds: float) -> tuple[Effect, ...]:
+    """The wait until no published table shows an epoch that is about to be removed; none where none does.
+
+    It ends in a refusal where the driver of the live epoch does not publish.
+
+    Args:
+        paths: of the epoch.
+        record: the topology's.
+        seconds: longest time of the wait.
     """
+
+    def wait() -> None:
+        deadline = time.monotonic() + seconds
+        while folders := _unmoved(paths, record):
+            if time.monotonic() > deadline:
+                raise RefusedError(
+                    f"Epoch {paths.epoch} of {paths.topology!r} is not removed: the published table {folders[0]} shows "
+                    f"its files still, because the driver of live epoch {record.live} has not published since the "
+                    f"move. Start it, then again: kappa start {paths.topology} --execute",
+                    findings=(),
+                    path=folders[0],
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    if not (folders := _unmoved(paths, record)):
+        return ()
+    return (
+        Effect(
+            what=f"wait until {', '.join(folders)} {'show' if len(folders) > 1 else 'shows'} live epoch {record.live}",
+            values={"published": folders, "epoch": record.live},
+            make=wait,
+        ),
+    )
+
+
+def _unmoved(paths: EpochPaths, record: TopologyRecord) -> list[str]:
+    """Published tables that show an epoch still, though the live epoch has the table too."""
     if record.live is None:
-        return
-    live = replace(paths, epoch=record.live)
-    for folder in _published_folders(paths):
-        if _shows(_state_of(folder), paths) and live.folder in store_of(folder).folders(folder):
-            raise RefusedError(
-                f"Epoch {paths.epoch} of {paths.topology!r} is not removed: the published table {folder} shows its "
-                f"files still, because the driver of live epoch {record.live} has not published since the move. "
-                f"Start it, then again: kappa start {paths.topology} --execute",
-                findings=(),
-                path=folder,
-            )
+        return []
+    live = replace(paths, epoch=record.live).folder
+    folders = [folder for folder in _published_folders(paths) if live in store_of(folder).folders(folder)]
+    return [folder for folder in folders if _shows(_state_of(folder), paths)]
 
 
 def consequences(paths: EpochPaths) -> str:
