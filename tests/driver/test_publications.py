@@ -103,14 +103,15 @@ def test_what_the_epoch_before_published_since_the_preparation_delays_nothing(
     assert (published.version(), published.transaction_version(EPOCH)) == (2, 1)
 
 
+@pytest.mark.parametrize("has_offsets", [True, False])
 def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
-    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch
+    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch, has_offsets: bool
 ) -> None:
     shapes = shapes_of(epoch.topology)
     monkeypatch.setattr(LedgerState, "shapes", property(lambda _: shapes))
     committed = epoch.ledger.begun().committed
     assert not contents_of(epoch.paths, committed, "rewards").is_merged
-    path, offsets = epoch.paths.changes("rewards"), committed.standing.as_dict()
+    path, offsets = epoch.paths.changes("rewards"), committed.standing.as_dict() if has_offsets else None
     before = PublishedTable(epoch.paths.published("rewards"), timedelta(days=7))
     version = tables.version(path)  # its rows are those of another epoch's table here
     before.publish(

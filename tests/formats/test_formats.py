@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from support import lake_formats
 
-from kappa.delta.damage import entry_of
-from kappa.delta.log_state import state_of
 from kappa.environments import launchers
 from kappa.environments.environment import Environment
 from kappa.environments.launchers import Launcher
@@ -36,7 +35,6 @@ from kappa.record.schemas import StoredSchema
 from kappa.record.topology_records import record_of
 from kappa.replay.plan import ReplayPlan, _digest
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.stored import LAKE_FORMAT, LAKE_FORMAT_PROPERTY
 from kappa.slices.topics import ownership
 from kappa.slices.topics.ownership import Owner
 from kappa.topology import Table
@@ -141,13 +139,6 @@ def _written_claim(value: Owner, _: Path) -> Values:
     return claim
 
 
-def _raise_format(path: str) -> None:
-    """Give a record the number of the lake's format, without which a lake is of the first one."""
-    metadata = state_of(path).metadata  # type: ignore[union-attr]
-    entry = {"metaData": {**metadata, "configuration": {LAKE_FORMAT_PROPERTY: str(LAKE_FORMAT)}}}
-    Path(entry_of(path, 1)).write_text(json.dumps(entry))
-
-
 def _table(path: str, values: Values) -> None:
     write_deltalake(path, pa.Table.from_pylist([{**values, "at": datetime.fromisoformat(values["at"])}]))
 
@@ -159,7 +150,7 @@ def _last(path: str) -> Values:
 
 def _read_event(values: Values, folder: Path) -> Any:
     _table(epochs_log(str(folder)), values)
-    _raise_format(epochs_log(str(folder)))
+    lake_formats.number(epochs_log(str(folder)))
     return Epochs(str(folder)).events()[0]
 
 

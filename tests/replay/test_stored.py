@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from support import lake_formats
 
 from kappa.errors import LedgerError
 from kappa.kafka import markers
@@ -98,6 +99,7 @@ def test_a_ledger_of_other_code_is_read_and_written(tmp_path: Path, later: dict[
 def test_a_record_of_epochs_by_other_code_is_read_and_written(tmp_path: Path, later: dict[str, Any]) -> None:
     planned = {**OLDEST_EVENT, "event": "planned"}
     write_deltalake(epochs_log(str(tmp_path)), pa.Table.from_pylist([{**planned, **later}]))
+    lake_formats.number(epochs_log(str(tmp_path)))
     epochs = Epochs(str(tmp_path))
     assert epochs.events() == [Event(n=1, topology="a.b", epoch=1, event="planned", at=AT, actor="me")]
     epochs.add("a.b", 1, "stop", actor="me")

@@ -156,10 +156,13 @@ class Publications:
         if kind != "tables" or state.committed is None:
             return False
         contents = contents_of(self._epoch.paths, state.committed, name)
-        if contents.is_merged or offsets is None:
-            return not contents.is_merged
+        if contents.is_merged:
+            return False
         version, last = tables.merged(self._epoch.paths.place(place))  # of a merge since the commit, the table tells
-        merged = state.commit(contents.merged if last is None or version != state.recorded[place] else last)
+        seq = contents.merged if last is None or version != state.recorded[place] else last
+        if offsets is None or seq >= state.committed.seq:
+            return seq < state.committed.seq
+        merged = state.commit(seq)
         return merged is None or not merged.standing.dominates(Offsets.from_json(offsets))
 
     def _origin(self, place: str, state: LedgerState) -> Origin:
