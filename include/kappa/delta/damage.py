@@ -12,6 +12,8 @@ from kappa.store.stores import store_of
 
 #: Names of files in a table's log, with their versions (Delta's protocol, "Delta Log Entries" and "Checkpoints").
 _ENTRY, _CHECKPOINT = re.compile(r"(\d{20})\.json"), re.compile(r"(\d{20})\.checkpoint(?:\..+)?\.parquet")
+#: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 #: A table of an epoch, and not its ledger: a replay computes it again.
 _OF_AN_EPOCH = re.compile(r"/([^/]+)/(?:e\d{4,}/(?!ledger$)|[^/]+/_e\d{4,}$)")
 #: The topology of a published table, and its own name: none is called like an epoch.
@@ -23,6 +25,17 @@ _MOST = 3
 def is_log_file(name: str) -> bool:
     """Whether a file of this name makes a folder the log of a table."""
     return any(pattern.fullmatch(name) for pattern in (_ENTRY, _CHECKPOINT))
+
+
+def entry_number(name: str) -> int | None:
+    """The version whose commit made a file of a table's log of this name; None of any other file."""
+    match = _ENTRY.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def is_elsewhere(file: str) -> bool:
+    """Whether a file that a table names is not below the table's folder."""
+    return _ELSEWHERE.match(file) is not None
 
 
 def entry_of(path: str, version: int) -> str:
@@ -97,7 +110,7 @@ def check_entries(path: str, versions: Iterable[int]) -> None:
 def _problems(path: str) -> Iterator[str]:
     """What is wrong with the files that a reader of the newest version needs, or else with older ones."""
     names = [file.name for file in store_of(path).files(f"{path}/_delta_log")]
-    entries = {int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))}
+    entries = {number for name in names if (number := entry_number(name)) is not None}
     checkpoints = {int(match[1]): name for name in names if (match := _CHECKPOINT.fullmatch(name))}
     newest, hint = max(checkpoints, default=-1), _hint(path)
     if hint > newest:

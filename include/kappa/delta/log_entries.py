@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.delta.damage import actions_in, entry_of, torn_entries
+from kappa.delta.damage import actions_in, entry_of, is_elsewhere, torn_entries
 from kappa.store.address import is_remote
 from kappa.store.local import fsync
 from kappa.store.stores import pieces, store_of
@@ -102,5 +102,5 @@ def content_hash(path: str) -> str:
 def _added(table: str, version: int) -> Iterator[Path]:
     for action in actions_of(table, version) or []:
         added = action.get("add")
-        if added is not None and "://" not in added["path"]:
+        if added is not None and not is_elsewhere(added["path"]):
             yield Path(table) / unquote(added["path"])

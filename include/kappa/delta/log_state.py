@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.delta.damage import damaged, entry_of
+from kappa.delta.damage import damaged, entry_number, entry_of
 from kappa.delta.log_entries import actions_of
 from kappa.errors import LedgerError
 from kappa.store.stores import store_of
@@ -20,7 +20,6 @@ Action = dict[str, Any]
 
 #: A checkpoint of one file, or part of one of several (Delta's protocol, "Checkpoints").
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-_ENTRY = re.compile(r"(\d{20})\.json")
 #: Columns of a checkpoint that are read; of those in it, these fields.
 _FIELDS = {
     "txn": ("appId", "version"),
@@ -94,6 +93,7 @@ class LogState:
                 if version is not None:
                     raise _gone(path, self.version + 1)
                 break
+            self.info = {}
             self.apply(actions)
             self.version += 1
             entries.append(actions)
@@ -115,7 +115,7 @@ def state_of(path: str, version: int | None = None, *, has_statistics: bool = Tr
         LedgerError: the entries of the version are gone.
     """
     names = [file.name for file in store_of(path).files(f"{path}/_delta_log")]
-    entries = {int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))}
+    entries = {number for name in names if (number := entry_number(name)) is not None}
     checkpoints = _whole_checkpoints(names)
     newest = max([*entries, *checkpoints], default=None)
     if newest is None:
@@ -128,13 +128,7 @@ def state_of(path: str, version: int | None = None, *, has_statistics: bool = Tr
         state.version = max(earlier)
         if state.version == last:  # the entry says what a checkpoint does not
             state.info = next((one["commitInfo"] for one in actions_of(path, last) or () if "commitInfo" in one), {})
-    while state.version < last:
-        actions = actions_of(path, state.version + 1)
-        if actions is None:
-            raise _gone(path, state.version + 1)
-        state.info = {}
-        state.apply(actions)
-        state.version += 1
+    state.advance(path, last)
     return state
 
 

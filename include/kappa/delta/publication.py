@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from kappa import clock
+from kappa.delta.damage import is_elsewhere
 from kappa.delta.log_state import Action, LogState
 from kappa.delta.tables import APP
+from kappa.delta.tail_table import milliseconds
 from kappa.errors import PublicationError
 
 #: What shuts other writers out; they name it when they refuse.
@@ -23,8 +23,6 @@ PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["ap
 EPOCH, VERSION, SEQ = "kappa.published.epoch", "kappa.published.version", "kappa.published.seq"
 #: Entries between two checkpoints.
 CHECKPOINT_EVERY = 100
-#: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
-_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 #: The protocol of tables of an epoch: the newest versions of it.
 _PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 #: Features of a table that a published table does not show as they are meant.
@@ -242,7 +240,7 @@ def check_file(path: str, add: Mapping[str, Any]) -> None:
     """
     if add.get("deletionVector") is not None:
         raise _refused(path, f"a deletion vector of the file {add['path']}")
-    if _ELSEWHERE.match(add["path"]):
+    if is_elsewhere(add["path"]):
         raise _refused(path, f"the file {add['path']}, which lies elsewhere")
 
 
@@ -270,8 +268,3 @@ def _is_upkeep(actions: Sequence[Action]) -> bool:
     files = [file for action in actions if (file := action.get("add") or action.get("remove"))]
     is_restore = any(action.get("commitInfo", {}).get("operation") == "RESTORE" for action in actions)
     return not is_restore and not any(file.get("dataChange", True) for file in files)
-
-
-def milliseconds() -> int:
-    """The present as Delta's log has times: milliseconds since 1970 in UTC."""
-    return int(clock.now().timestamp() * 1000)

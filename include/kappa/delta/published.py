@@ -30,12 +30,11 @@ from kappa.delta.publication import (
     entry_actions,
     is_same_metadata,
     metadata_of,
-    milliseconds,
     net,
     shown_by,
 )
 from kappa.delta.tables import APP
-from kappa.delta.tail_table import uptime
+from kappa.delta.tail_table import milliseconds, uptime
 from kappa.errors import ConflictError, LedgerError, first_line
 from kappa.faults import crash_point
 from kappa.store.stores import store_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 from kappa.delta.access import declared_schema, open_table, path_of
-from kappa.delta.damage import damaged, is_parquet
+from kappa.delta.damage import damaged, is_elsewhere, is_parquet
 from kappa.delta.table_files import files_of, present
 from kappa.delta.tables import SEQ
 from kappa.errors import DamagedTableError
@@ -383,7 +383,7 @@ def files(path: str) -> pa.Table | None:
         return None
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [unquote(name) for name in actions["path"].to_pylist()]
-    if any(name.startswith("/") or "://" in name for name in names):
+    if any(map(is_elsewhere, names)):
         return None
     return actions.set_column(actions.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
 

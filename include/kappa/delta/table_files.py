@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from kappa.delta.access import open_table
+from kappa.delta.damage import is_elsewhere
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from kappa.store.store import StoredFile
-
-#: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
-_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def count(path: str, delta_version: int) -> int:
@@ -52,7 +49,7 @@ def missing(path: str, table: DeltaTable) -> list[str]:
     """
     files = files_of(table)
     names = {unquote(name) for name in files["path"].to_pylist()} if files.num_rows else set()
-    inside = {name for name in names if not _ELSEWHERE.match(name)}
+    inside = {name for name in names if not is_elsewhere(name)}
     return sorted(inside - present(path, inside).keys())
 
 

@@ -292,7 +292,7 @@ def _is_whole(path: str, version: int) -> bool:
 
 def _commit_info(user_metadata: str | None) -> dict[str, Any]:
     info: dict[str, Any] = {
-        "timestamp": _now_ms(),
+        "timestamp": milliseconds(),
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
         "engineInfo": "kappa",
@@ -310,7 +310,7 @@ def _add(name: str, size: int, rows: pa.Table, compared: Sequence[str] | None) -
         "path": name,
         "partitionValues": {},
         "size": size,
-        "modificationTime": _now_ms(),
+        "modificationTime": milliseconds(),
         "dataChange": True,
         "stats": json.dumps(_statistics(rows, compared)),
     }
@@ -361,5 +361,6 @@ def _day(number: int | None) -> str | None:
     return (_EPOCH + timedelta(days=number)).isoformat()
 
 
-def _now_ms() -> int:
+def milliseconds() -> int:
+    """The present as Delta's log has times: milliseconds since 1970 in UTC."""
     return int(clock.now().timestamp() * 1000)

@@ -19,7 +19,6 @@ from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.merges import Merges
 from kappa.driver.voice import Voice
 from kappa.errors import StaleWriterError, first_line
-from kappa.names import SERVED
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_state import LedgerState
@@ -65,7 +64,7 @@ class Publications:
             self._voice.exporter.unpublished()
             return False
         state, pause = epoch.ledger.state(look=False), epoch.config.publish_seconds
-        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+        for place in state.served:
             if not is_asked and now - self._times.get(place, -pause) < pause:
                 continue
             try:
@@ -94,7 +93,7 @@ class Publications:
             return
         self._prepared = time.monotonic()
         state = self._epoch.ledger.state(look=False)
-        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+        for place in state.served:
             try:
                 published = self._epoch.published(place)
                 published.look()
@@ -110,7 +109,7 @@ class Publications:
         def since(place: str) -> datetime | None:
             return waiting_since(epoch.paths, state, place, self._shown.get(place), moved_at)
 
-        for place in [place for place in state.recorded if place.startswith(SERVED)]:
+        for place in state.served:
             self._voice.exporter.published(place, partial(since, place))
 
     def _publish(self, place: str, state: LedgerState, *, may_merge: bool) -> bool:

@@ -184,20 +184,8 @@ class Notices:
 
     def hangs(self, line: Line, seq: int, at: str) -> None:
         """Queue a notice that a line of the driver takes too long, which is not on record."""
-        if self._thread is None or line.level != "stuck":
-            return
-        name, epoch = self._paths.topology, self._paths.epoch
-        notice = Notice(
-            id=f"{self._lake}/{name}/{epoch}/STUCK/{seq}/{line.name}",
-            event="STUCK",
-            topology=name,
-            epoch=epoch,
-            message=line.message,
-            command=f"kappa status {name}",
-            at=at,
-            owner=self._owner,
-        )
-        self._add([(None, notice)])
+        if line.level == "stuck":
+            self._queue("STUCK", f"{seq}/{line.name}", line.message, at)
 
     def strays(self, description: str, environment: str, at: str) -> None:
         """Queue a notice that the epoch runs in another environment than its own, which is not an event.
@@ -207,15 +195,19 @@ class Notices:
             environment: id of the one in which it runs.
             at: since when.
         """
+        self._queue("ENVIRONMENT", environment[:12], f"Runs in {description}.", at)
+
+    def _queue(self, event: str, own_id: str, message: str, at: str) -> None:
+        """Queue a notice of what is not on record, where there is a receiver."""
         if self._thread is None:
             return
         name, epoch = self._paths.topology, self._paths.epoch
         notice = Notice(
-            id=f"{self._lake}/{name}/{epoch}/ENVIRONMENT/{environment[:12]}",
-            event="ENVIRONMENT",
+            id=f"{self._lake}/{name}/{epoch}/{event}/{own_id}",
+            event=event,
             topology=name,
             epoch=epoch,
-            message=f"Runs in {description}.",
+            message=message,
             command=f"kappa status {name}",
             at=at,
             owner=self._owner,

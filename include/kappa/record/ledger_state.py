@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from kappa.errors import LedgerError
+from kappa.names import SERVED
 from kappa.offsets import set_asides
 from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, merged
@@ -116,6 +117,11 @@ class LedgerState:
         """How many slices were committed, without the seed."""
         past = 0 if self.rolled is None else int(self.rolled.detail["commits"])
         return past + len(self.commits) - self.rolled_commits - 1
+
+    @property
+    def served(self) -> list[str]:
+        """Places of tables and append outputs: readers get a published table of each."""
+        return [place for place in self.recorded if place.startswith(SERVED)]
 
     @property
     def upgrade(self) -> LedgerRow | None:

@@ -9,11 +9,12 @@ from itertools import takewhile
 
 from kappa import clock
 from kappa.config import Config
+from kappa.delta.damage import entry_number
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import Shown, shown_by
 from kappa.errors import UNREADABLE, LedgerError
-from kappa.names import SERVED, EpochPaths
+from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
@@ -78,8 +79,7 @@ def of_record(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...]
         return ()
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
     state = Ledger(paths.ledger).state()
-    places = sorted(place for place in state.recorded if place.startswith(SERVED))
-    places.sort(key=lambda place: not place.startswith("tables/"))
+    places = sorted(state.served, key=lambda place: (not place.startswith("tables/"), place))
     return tuple(_standing(record, paths, state, place) for place in places)
 
 
@@ -138,8 +138,8 @@ def shown_now(path: str) -> Shown | None:
         DamagedTableError: files of the log are missing or torn.
         LedgerError: its newest entries are gone.
     """
-    names = [file.name for file in store_of(path).files(f"{path}/_delta_log")]
-    numbers = [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit()]
+    files = store_of(path).files(f"{path}/_delta_log")
+    numbers = [number for file in files if (number := entry_number(file.name)) is not None]
     if numbers and (actions := actions_of(path, max(numbers))) is not None:
         newest = LogState(version=max(numbers))
         newest.apply(actions)
