@@ -11,7 +11,7 @@ from kappa.config import Config
 from kappa.driver.processes import launches
 from kappa.driver.processes.process import last_claim, settled_status
 from kappa.environments import files, interpreters, launchers
-from kappa.environments.environment import Difference, Environment, differences
+from kappa.environments.environment import Difference, Environment
 from kappa.errors import KappaError, MoveRefusedError, UsageError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
@@ -65,7 +65,7 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
         environment=environment,
         label=environment[:12] if then is None else then.label,
         here=here,
-        differences=None if then is None or now is None else differences(then, now),
+        differences=files.compared(then, now),
     )
 
 
@@ -88,7 +88,7 @@ def _other_than_here(config: Config, record: TopologyRecord, epoch: int) -> tupl
     if claim is None or claim.environment in ("", here.id):
         return None
     then = files.read(_paths(config, record, epoch), claim.environment)
-    return claim.environment, files.listed(None if then is None else differences(then, here))
+    return claim.environment, files.listed(files.compared(then, here))
 
 
 def _here(config: Config, environment: str) -> str | None:

@@ -76,7 +76,12 @@ def described(paths: EpochPaths, environment: str, instead_of: str = "") -> str:
     if not instead_of:
         return text
     own = instead_of[:12] if then is None else then.label
-    return f"{text} instead of its own, {own}{listed(None if then is None or now is None else differences(then, now))}"
+    return f"{text} instead of its own, {own}{listed(compared(then, now))}"
+
+
+def compared(then: Environment | None, now: Environment | None) -> tuple[Difference, ...] | None:
+    """How an environment differs from an earlier one; None where the lake does not say what one of them was."""
+    return None if then is None or now is None else differences(then, now)
 
 
 def listed(changes: tuple[Difference, ...] | None) -> str:

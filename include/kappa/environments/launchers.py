@@ -62,7 +62,7 @@ def this_host(config: Config, writer: str = "") -> Launcher:
     """What this host has now; interpreters are asked again after something was installed for them.
 
     Args:
-        installed: what ``own`` is, as it would be stored.
+        config: the settings.
         writer: name of this process.
     """
     own = interpreters.own(config).environment
