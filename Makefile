@@ -26,8 +26,8 @@ browser:
 test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airflow
 	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
 
-nightly: browser ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
-	@$(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --run-minutes 170 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
+nightly: browser ## the longer tests of tests/nightly.txt: real processes that die; repeated until none is left, exit code 75
+	@$(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --part-minutes 120 --run-minutes 150 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
 
 lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
     from kappa_local.kafka import KafkaProcess
 
-pytest_plugins = ["conftest_spark", "conftest_s3", "conftest_run"]
+pytest_plugins = ["conftest_spark", "conftest_s3", "conftest_run", "conftest_parts"]
 
 # A machine with other work on it is no reason to fail: a test that hangs is ended by its limit.
 settings.register_profile("kappa", deadline=None)

@@ -38,6 +38,9 @@ DURATIONS = HERE / "durations.json"
 #: Paths and node ids of tests that need more time than the run before a landing has; one per line.
 NIGHTLY = HERE / "nightly.txt"
 
+#: Why tests are not begun any more.
+OVER = "the time of the run is over"
+
 #: How the names of kinds of cases end, which a run counts.
 CASE = " case"
 
@@ -86,7 +89,9 @@ class Run:
         self.workers: list[int] = []
         threading.Thread(target=self._watch_brokers, name="brokers", daemon=True).start()
         self.hours: float | None = config.getoption("soak_hours")
-        self.until = time.monotonic() + 3600 * self.hours if self.hours else None
+        minutes_of_part: float | None = config.getoption("part_minutes", None)
+        seconds = 3600 * self.hours if self.hours else minutes_of_part and 60 * minutes_of_part
+        self.until = None if seconds is None else time.monotonic() + seconds
         if self.is_worker:
             return
         signal.signal(signal.SIGTERM, lambda *_: self._give_up("was told to end"))
@@ -131,7 +136,7 @@ class Run:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         if self.until is not None and time.monotonic() > self.until:
-            pytest.skip("the hours are over")
+            pytest.skip(OVER)
 
     def _watch_brokers(self) -> None:
         while True:

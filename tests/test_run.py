@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conftest_parts import LEFT
 from support import brokers
 
 HERE = Path(__file__).parent
@@ -64,6 +65,18 @@ def test_needs_the_broker():
 def test_comes_after():
     time.sleep(600)
 """
+PARTS = """
+from pathlib import Path
+import pytest, time
+
+@pytest.mark.spark  # each is a group of its own
+@pytest.mark.parametrize("name", ["one", "two@2", "three"])
+def test_of_a_part(name):
+    with Path("begun").open("a") as begun:
+        begun.write(f"{name}\\n")
+    if name == "three" and not Path("goes-on").exists():
+        time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -79,6 +92,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             "pytest",
             "-p",
             "conftest_run",
+            "-p",
+            "conftest_parts",
             "-p",
             "no:cacheprovider",
             "-q",
@@ -135,6 +150,36 @@ def test_a_dead_worker_ends_the_run_and_its_test_is_named(run: Callable[..., sub
     output, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
     assert process.returncode == 1, output
     assert "crashed while running" in output and "test_it.py::test_dies" in output
+
+
+@pytest.mark.parametrize("processes", [("-n", "2", "--dist", "loadgroup"), ("-n", "0")], ids=["two", "one"])
+def test_a_run_in_parts_continues_with_what_has_not_passed(
+    run: Callable[..., subprocess.Popen[str]], tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    begun, passed = tmp_path / "begun", tmp_path / "build/test-results/passed"
+    output, _ = (process := run(PARTS, "--part-minutes", "0", *processes)).communicate(timeout=120)
+    assert process.returncode == LEFT and "0 tests passed" in output and "3 are left: run" in output
+    assert not begun.exists()
+
+    process = run(PARTS, "--part-minutes", "60", *processes)
+    deadline = time.monotonic() + 120
+    while not [file for file in passed.glob("*.txt") if len(file.read_text().splitlines()) == 2]:
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate(timeout=10)[0]
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+    (tmp_path / "goes-on").touch()
+    before = begun.read_text().split()
+    output, _ = (process := run(PARTS, "--part-minutes", "60", *processes)).communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "1 tests passed in this part, and 2 before it. 0 are left." in output
+    assert begun.read_text().split() == [*before, "three"]
+
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("another state of the tree")
+    output, _ = (process := run(PARTS, "--part-minutes", "60", *processes)).communicate(timeout=120)
+    assert process.returncode == 0 and "3 tests passed in this part, and 0 before it." in output
 
 
 @pytest.mark.parametrize(("looks", "is_lost"), [((False, False), True), ((False, True), False), ((True,), False)])
