@@ -58,7 +58,7 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
         The driver's process id.
 
     Raises:
-        CodeError: the lake does not hold that code, or holds code of before Kappa 0.1.0.
+        CodeError: the lake does not hold that code, or it was stored before Kappa 0.1.0.
     """
     root = extract(config.lake, code, config.home)
     if not (root / "include" / "kappa" / "driver" / "__main__.py").is_file():

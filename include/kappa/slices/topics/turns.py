@@ -41,7 +41,7 @@ def last_live_marker(
 ) -> tuple[int, Marker] | None:
     """The marker of the epoch that sends, or sent last, by what is on the broker alone.
 
-    That of the highest turn. Markers of before turns had numbers come first, the furthest of them last.
+    That of the highest turn. Markers without a turn's number come first, the furthest of them last.
 
     Args:
         lake: only of epochs of this lake, and of those that name none; None for all lakes.
