@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 import subprocess
@@ -272,3 +273,69 @@ def test_the_builder_gets_every_file_that_the_image_copies() -> None:
     names = permitted(FILES[".dockerignore"])
     assert copied(FILES["Dockerfile"]) == names
     assert all(any(path == name or path.startswith(f"{name}/") for path in FILES) for name in names)
+
+
+# Beside what is there
+
+
+def test_a_file_that_configures_pytest_stays_in_force(tmp_path: Path) -> None:
+    for name, text in (
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["own"]\n'),
+        ("setup.cfg", "[tool:pytest]\ntestpaths = own\n"),
+        ("tox.ini", "[pytest]\ntestpaths = own\n"),
+        (".pytest.ini", "[pytest]\n"),
+    ):
+        folder = tmp_path / ("with" + name.replace(".", "-"))
+        folder.mkdir()
+        (folder / name).write_text(text)
+        output = run("init", folder.name, "--execute").output
+        assert f"{name} configures pytest, so that no pytest.ini is written." in output
+        assert not (folder / "pytest.ini").exists() and (folder / "kappa.toml").is_file()
+        assert f"{name} configures pytest" in run("init", folder.name).output
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "pyproject.toml").write_text('[project]\nname = "plain"\n')
+    assert "pytest.ini" not in run("init", "plain", "--execute").output
+    assert (tmp_path / "plain" / "pytest.ini").is_file()
+
+
+def test_an_image_of_the_team_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "Dockerfile").write_text("FROM scratch\nCOPY src src\n")
+    output = run("init", "streams", "--execute").output
+    assert "Dockerfile is there with other content, so that no .dockerignore is written." in output
+    assert not (tmp_path / "streams" / ".dockerignore").exists()
+
+
+def test_lines_that_a_gitignore_lacks_are_named(tmp_path: Path) -> None:
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / ".gitignore").write_text("*.pyc\n.venv/\n")
+    output = run("init", "streams", "--execute").output
+    assert ".gitignore lacks lines that keep secrets and the lake out of commits." in output
+    assert "Add: .env .kappa/ __pycache__/ logins/" in output
+
+
+def test_a_folder_within_a_repository_is_told_where_github_reads_workflows(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    output = run("init", "services/streams", "--execute").output
+    assert f"GitHub reads workflows of {tmp_path} only: move services/streams/.github/workflows/kappa.yaml" in output
+    assert "GitHub" not in run("init", ".", "--execute").output
+
+
+def test_a_file_system_without_hard_links_gets_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert run("init", "streams", "--execute").exit_code == 0
+    assert written(tmp_path / "streams") == FILES
+
+
+@pytest.mark.parametrize("name", ["calendar", "numbers", "pyspark", "numpy"])
+def test_a_topology_is_refused_whose_file_other_code_would_import(name: str, tmp_path: Path) -> None:
+    result = run("init", "streams", "--topology", name, "--execute")
+    assert f"would be {name}.py, which has the name of a module that Python or Kappa imports." in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_name_is_that_of_a_topology() -> None:
+    assert "opic 'Retail" not in str(run("init", "x", "--topology", "Retail.Späti").exception).replace("opology", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Mapping
@@ -17,8 +18,12 @@ from kappa.acts import Act, Effect
 from kappa.cli.options import Execute, config, say, show
 from kappa.errors import RefusedError, UsageError
 from kappa.starters import StarterShape, starter, stem
-from kappa.starters.repository import repository
+from kappa.starters.neighbours import CONFIGURED, beside
+from kappa.starters.repository import WORKFLOW_FILE, repository
 from kappa.topology import registry
+
+#: What file systems without hard links answer to one.
+_WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 
 def register(app: typer.Typer) -> None:
@@ -39,9 +44,14 @@ def init(
     missing. It is refused where the topology or its test is there with other content.
     """
     root = folder.absolute()
-    files = {root / path: text for path, text in repository(topology, shape, version=kappa.__version__).items()}
+    texts, notes = beside(repository(topology, shape, version=kappa.__version__), _present(root))
+    files = {root / path: text for path, text in texts.items()}
     act, others = _files(topology, files), _others(files)
     say(f"{_shown(path)} is there with other content: left as it is." for path in others)
+    say(notes)
+    if (above := _repository_above(root)) is not None:
+        workflow = _shown(root / WORKFLOW_FILE)
+        say([f"GitHub reads workflows of {above} only: move {workflow} there, or begin in that folder."])
     if not execute or not act.effects:
         show(act, otherwise=f"every file is in {_shown(root)}")
         return
@@ -113,6 +123,18 @@ def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
     return Act(effects=tuple(effects), outcome=lambda: None)
 
 
+def _present(root: Path) -> dict[str, str]:
+    """Files of a repository that decide what of it may be written: path below its root -> text."""
+    there = (path for path in CONFIGURED if (root / path).is_file())
+    return {path: (root / path).read_text(encoding="utf-8", errors="replace") for path in there}
+
+
+def _repository_above(root: Path) -> Path | None:
+    """The repository of git in a folder of which this one would be."""
+    nearest = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+    return None if nearest == root else nearest
+
+
 def _others(files: Mapping[Path, str]) -> list[Path]:
     """Files that are there with other content."""
     return [path for path, text in files.items() if _is_there(path) and not _has(path, text)]
@@ -134,6 +156,11 @@ def _write(path: Path, text: str) -> None:
         partial_file.write_text(text, encoding="utf-8")
         try:
             path.hardlink_to(partial_file)  # unlike a rename, it replaces nothing
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
         finally:
             partial_file.unlink()
     except OSError as error:

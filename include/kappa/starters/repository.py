@@ -50,6 +50,9 @@ markers =
 """
 
 
+WORKFLOW_FILE = ".github/workflows/kappa.yaml"
+
+
 class _Draft(Template):
     """Text in which ``%name`` is replaced: YAML and shell have the dollar for themselves."""
 
@@ -76,7 +79,7 @@ def repository(name: str, shape: StarterShape, *, version: str) -> dict[str, str
         ".dockerignore": containers.IGNORED,
         "env.example": containers.VARIABLES,
         "docker-compose.yaml": containers.COMPOSE,
-        ".github/workflows/kappa.yaml": workflow.WORKFLOW,
+        WORKFLOW_FILE: workflow.WORKFLOW,
         "README.md": handbook.README,
         "plugins/.gitkeep": "",
         "jobs/run_epoch.py": _JOB,
