@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
 from types import ModuleType
+from typing import Any
 
-from kappa.errors import visible
+from kappa.errors import TopologyError, visible
 from kappa.starters import join, running_total, stateless, window
 from kappa.topology import Append, Source, Topic, Topology
+from kappa.topology.registry import TAKEN
 
 
 class StarterShape(StrEnum):
@@ -97,9 +99,15 @@ def stem(name: str) -> str:
 def _check(name: str) -> None:
     """Refuse a name for which the file would be refused."""
     rows = Append(name="rows", schema="id STRING")
-    topic = Topic(name=name, of="rows", key="id")
     sources = [Source(topic=read, format="string") for read in ("pos", "payments")]
-    Topology(name=name, version="1", sources=sources, outputs=[rows, topic], step=lambda slice: {})
+    parts: dict[str, Any] = {"name": name, "version": "1", "sources": sources, "step": lambda slice: {}}
+    Topology(**parts, outputs=[rows])  # before its topic, of which a message would speak
+    Topology(**parts, outputs=[rows, Topic(name=name, of="rows", key="id")])
+    if stem(name) in TAKEN:
+        raise TopologyError(
+            f"The file of topology {name!r} would be {stem(name)}.py, which has the name of a module that Python or "
+            f"Kappa imports. Choose another name, for example {name}.stream"
+        )
 
 
 def _literal(text: str) -> str:

@@ -28,6 +28,12 @@ from kappa.topology import Topology
 from kappa.topology.owner import is_owner
 from kappa.topology.undeclared import undeclared_reads
 
+#: Names that no module beside topologies may have: their folder comes first while they are imported.
+TAKEN = sys.stdlib_module_names | {
+    *("kappa", "kappa_airflow", "kappa_local", "kappa_web", "airflow", "confluent_kafka", "delta", "deltalake"),
+    *("numpy", "obstore", "orjson", "pandas", "py4j", "pyarrow", "pyspark", "sqlglot", "structlog", "typer"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
@@ -260,8 +266,10 @@ def import_file(file: Path) -> list[Topology]:
     """Import a file in this process, and return the topologies that it defines.
 
     Raises:
-        CodeError: it does not import, would end the process, or has a step that reads something undeclared.
+        CodeError: it does not import, would end the process, has the name of a module that other code imports, or has
+            a step that reads something undeclared.
     """
+    _check_names(file.parent)
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     loader = _SourceLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
@@ -285,6 +293,17 @@ def import_file(file: Path) -> list[Topology]:
                 file=str(file),
             )
     return topologies
+
+
+def _check_names(folder: Path) -> None:
+    """Refuse a module beside topologies that other code would import instead of its own."""
+    for path in sorted(folder.iterdir()):
+        if path.stem in TAKEN and (path.suffix == ".py" or (path / "__init__.py").is_file()):
+            raise CodeError(
+                f"{path} has the name of a module that Python or Kappa imports, and would be imported instead of it. "
+                f"Rename it: mv {path} {path.with_name(f'my_{path.name}')}",
+                file=str(path),
+            )
 
 
 def report(descriptor: int, files: Sequence[str]) -> None:
