@@ -103,7 +103,7 @@ def test_a_login_without_create_is_told_all_commands_and_runs_on_their_topics(
 
     admin = logins.client_file_path(broker.data_dir, logins.ADMIN)
     for line in machine.output_of("topics", "commands", machine.name, "--epochs", "3").splitlines():
-        words = ["--command-config", str(admin), *shlex.split(line)[1:]]
+        words = [str(admin) if word == "admin.properties" else word for word in shlex.split(line)[1:]]
         subprocess.run(kafka.tool("org.apache.kafka.tools.TopicCommand", *words), check=True)
     assert doubts(machine)["topics"].ok
     live_through(machine)

@@ -29,7 +29,7 @@ def topic(kind: Kind = "changelog", name: str = "kappa.retail.loyalty.e0004.rewa
 
 def findings(facts: Facts, *needed: NeededTopic) -> list[Finding]:
     assert facts.topology is not None
-    return needed_findings(facts.topology, replace(facts, needed=needed, brokers="here:9092"))
+    return needed_findings(facts.topology, replace(facts, needed=needed, tool_options="--bootstrap-server here:9092"))
 
 
 def premade(facts: Facts, kind: Kind, **settings: str) -> list[Finding]:

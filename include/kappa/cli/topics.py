@@ -137,11 +137,12 @@ def commands(
     topics.
     """
     from kappa.control.new_topics import missing_topics
+    from kappa.kafka.client_file import creator_options
     from kappa.replay.epoch_topics import creation
 
     settings = config()
     topics = {topic.name: topic for name in topologies for topic in missing_topics(settings, name, epochs)}
-    options = f"--bootstrap-server {settings.bootstrap_servers}"
+    options = creator_options(settings.bootstrap_servers)
     if json:
         say_json([{**asdict(topic), "command": creation(topic, options)} for topic in topics.values()])
     elif topics:

@@ -77,6 +77,12 @@ def tool_options(bootstrap_servers: str) -> str:
     return f"--bootstrap-server {bootstrap_servers}" + (f" --command-config {file}" if file else "")
 
 
+def creator_options(bootstrap_servers: str) -> str:
+    """The same for whoever may create topics, whose own file has another login than this one."""
+    file = " --command-config admin.properties" if client_file_of(bootstrap_servers) else ""
+    return f"--bootstrap-server {bootstrap_servers}{file}"
+
+
 def for_librdkafka(bootstrap_servers: str) -> dict[str, str]:
     """Settings with which a client of confluent-kafka logs in; empty without a file.
 

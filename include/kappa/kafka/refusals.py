@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Message
 from kappa import clock
 from kappa.errors import KappaError, RecordRefusedError, Transient
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import creator_options
 
 if TYPE_CHECKING:
     from kappa.wire.encoding import Record
@@ -111,7 +112,7 @@ def refusal(
             topic=topic,
         )
     what, why, better = _words(cause, name, record, len(records))
-    options = f"--bootstrap-server {bootstrap_servers} --entity-type topics --entity-name {topic}"
+    options = f"{creator_options(bootstrap_servers)} --entity-type topics --entity-name {topic}"
     alter = (
         f"Change it: kafka-configs.sh {options} --alter --add-config {name}={better}"
         if better

@@ -312,7 +312,7 @@ class Facts:
         fold: the changelog that seeds the tables, if any.
         colliding_topics: topics on the broker whose names the new epoch would take for its own.
         needed: the topics that the new epoch needs besides its sources; empty where these are not all there.
-        brokers: addresses of the brokers, for commands in messages.
+        tool_options: with which the tools of Kafka reach the brokers, for commands in messages.
         topic_settings: the settings that go over those of new topics, for values in messages.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables with a key that was seen in several partitions of keyed sources.
@@ -345,7 +345,7 @@ class Facts:
     fold: FoldFacts | None = None
     colliding_topics: tuple[str, ...] = ()
     needed: tuple[NeededTopic, ...] = ()
-    brokers: str = ""
+    tool_options: str = ""
     topic_settings: Overrides = field(default_factory=dict)
     chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()

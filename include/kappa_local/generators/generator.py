@@ -15,6 +15,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import creator_options
 from kappa.kafka.connection import explained, producer_settings, unreachable
 from kappa_local.generators import customers as customers_module
 from kappa_local.generators import invoices, logs, movies_music, orders, stocks, text_inventory
@@ -191,7 +192,7 @@ def _check_ahead(broker: Broker, servers: str, topic: str, last: datetime | None
         raise UsageError(
             f"Some records are {what} ahead of the clock, and topic {topic!r} accepts none that is more than "
             f"{timedelta(milliseconds=int(settings[_AHEAD]))} ahead ({_AHEAD}={settings[_AHEAD]}). Name another "
-            f"--topic, or raise it: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
+            f"--topic, or raise it: kafka-configs.sh {creator_options(servers)} --alter --entity-type topics "
             f"--entity-name {topic} --add-config {_AHEAD}={2**63 - 1}",
             topic=topic,
         )

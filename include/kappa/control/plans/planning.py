@@ -17,6 +17,7 @@ from kappa.control.plans.schema_facts import schema_facts
 from kappa.environments import interpreters
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import creator_options
 from kappa.kafka.offsets_for_times import milliseconds
 from kappa.names import EpochPaths, versioned_topic
 from kappa.offsets import set_asides
@@ -159,7 +160,7 @@ def surveyed_facts(
         needed=surveyed_topics(broker, topology, paths, log.high.most_partitions, listed)
         if topology and len(present) == len(topics)
         else (),
-        brokers=config.bootstrap_servers,
+        tool_options=creator_options(config.bootstrap_servers),
         topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},

@@ -73,7 +73,7 @@ VERSIONED_TOPIC_ADOPTED = warns(
 
 def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch needs besides its sources."""
-    options = f"--bootstrap-server {facts.brokers}" if facts.brokers else ""
+    options = facts.tool_options
     barred = [one.topic for one in facts.needed if one.is_barred]
     findings = [_missing(barred, facts.next_epoch, options)] if barred else []
     example = _example(facts)
