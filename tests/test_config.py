@@ -119,3 +119,47 @@ def test_wrong_settings_of_new_topics_are_refused_with_an_example(text: str, why
     with pytest.raises(ConfigError, match="Write settings of all topics") as refused:
         Config.from_env({"KAPPA_TOPIC_SETTINGS": text})
     assert f"KAPPA_TOPIC_SETTINGS={text} {why}" in str(refused.value)
+
+
+# Empty variables
+
+
+@pytest.mark.parametrize(
+    "name", ["LAKE", "HOME", "CACHE", "TOPOLOGIES", "BOOTSTRAP_SERVERS", "SPARK_CONF", "SLICE_RECORDS"]
+)
+def test_a_variable_that_is_empty_counts_as_not_set(name: str) -> None:
+    assert Config.from_env({f"KAPPA_{name}": ""}) == Config.from_env({})
+
+
+def test_an_empty_variable_does_not_go_over_the_settings_file(tmp_path: Path) -> None:
+    file = tmp_path / "kappa.toml"
+    file.write_text('lake = "s3://lakes/orders"\nkafka_client_file = "logins/kafka.properties"\n')
+    empty = {"KAPPA_LAKE": "", "KAPPA_KAFKA_CLIENT_FILE": "", "KAPPA_SETTINGS": str(file)}
+    config = Config.from_env(empty)
+    assert (config.lake, config.kafka_client_file) == ("s3://lakes/orders", str(tmp_path / "logins/kafka.properties"))
+
+
+@pytest.mark.parametrize("name", ["lake", "home", "cache", "topologies", "bootstrap_servers", "launcher"])
+def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: str, tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").write_text(f'{name} = ""\n')
+    with pytest.raises(ConfigError, match=f"{name} is empty. Give it a value, or remove it"):
+        Config.from_env({"KAPPA_SETTINGS": str(tmp_path / "kappa.toml")})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("LAUNCHER", "Elsewhere", "is neither here nor elsewhere"),
+        ("SLICE_RECORDS", "0", "is less than 1"),
+        ("SLICE_BYTES", "-1", "is less than 1"),
+        ("THROTTLE_LAG", "-1", "is less than 0"),
+        ("METRICS", "99999", "is neither a port nor address:port"),
+    ],
+)
+def test_a_value_without_a_meaning_is_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config.from_env({f"KAPPA_{name}": value})
+
+
+def test_addresses_of_brokers_may_have_blanks_between_them() -> None:
+    assert Config.from_env({"KAPPA_BOOTSTRAP_SERVERS": "k-1:9092, k-2:9092"}).bootstrap_servers == "k-1:9092,k-2:9092"

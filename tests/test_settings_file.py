@@ -305,3 +305,19 @@ def test_doctor_begins_with_the_settings_and_their_origins(write: Write, monkeyp
     ]
     (proof,) = json.loads(CliRunner().invoke(app, ["doctor", "--json"], env=environ).output)
     assert proof[:2] == ["settings", True] and proof[2].splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"spark.driver.extraJavaOptions" = "-Djavax.net.ssl.trustStorePassword=changeit"',
+        '"spark.executorEnv.API_TOKEN" = "abc"',
+        '"spark.hadoop.fs.s3a.server-side-encryption.key" = "abc"',
+        '"spark.hadoop.fs.s3a.encryption.key" = "abc"',
+    ],
+)
+def test_a_secret_of_spark_is_refused_and_not_shown(write: Write, line: str) -> None:
+    write(f"[spark_conf]\n{line}")
+    with pytest.raises(ConfigError, match="a secret does not belong in a file that is committed") as error:
+        Config.from_env({})
+    assert "changeit" not in str(error.value) and "abc" not in str(error.value)

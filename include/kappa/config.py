@@ -223,7 +223,8 @@ class Config:
 
     def __post_init__(self) -> None:
         """Give the addresses the files that belong to them."""
-        object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
+        servers = ",".join(one.strip() for one in self.bootstrap_servers.split(","))
+        object.__setattr__(self, "bootstrap_servers", Servers(servers, self.kafka_client_file))
         stale_after = timedelta(seconds=self.stale_seconds)
         options.declare(self.lake, self.lake_client_file, cache=self.cache, stale_after=stale_after)
 
@@ -270,6 +271,9 @@ _GONE: Mapping[str, str] = {
 }
 
 
+_MAY_BE_EMPTY = frozenset(item.name for item in settings() if item.default == "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Layer:
     """Settings of one origin.
@@ -285,7 +289,9 @@ class _Layer:
 
 def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
     """All settings; those of an earlier layer count."""
-    variables = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
+    # Containers and workflows pass on variables that nobody has set: an empty one says nothing.
+    own = ((key.removeprefix(PREFIX).lower(), value) for key, value in env.items() if key.startswith(PREFIX))
+    variables = {name: value for name, value in own if value}
     for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
         variables.pop(name, None)
     file = _file(env)
@@ -363,6 +369,8 @@ def _parse(name: str, value: Any, place: str) -> Any:
     if name == "topic_settings":
         return topic_overrides.parsed(value, place)
     kind = kinds[name]
+    if value == "" and name not in _MAY_BE_EMPTY:
+        raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
     try:
         if kind == "Path":
             return Path(value).absolute()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kappa.errors import ConfigError
+
+_LAST_PORT = 65_535
+#: The least value of numbers that count something.
+_LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0}
 
 
 def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
@@ -19,17 +23,28 @@ def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
     Raises:
         ConfigError: a value is malformed, or two settings exclude each other.
     """
-    _check_approvals(values.get("approvals_from", ""), places)
+    _check_word("approvals_from", values.get("approvals_from", ""), ("", "airflow"), places)
+    _check_word("launcher", values.get("launcher", "here"), ("here", "elsewhere"), places)
+    for name, least in _LEAST.items():
+        _check_least(name, values.get(name, least), least, places)
     _check_webhook(values.get("webhook_url", ""), values.get("webhook_url_file", ""), places)
     _check_metrics(values.get("metrics", ""), places)
     _check_environments(values.get("environments", ""), places)
 
 
-def _check_approvals(value: str, places: Mapping[str, str]) -> None:
-    if value not in ("", "airflow"):
+def _check_word(name: str, value: str, words: Sequence[str], places: Mapping[str, str]) -> None:
+    if value not in words:
+        kinds = " nor ".join(word or "empty" for word in sorted(words, key=lambda word: not word))
         raise ConfigError(
-            f"{places['approvals_from']}={value!r} is neither airflow nor empty. Set it to airflow, or remove it.",
-            name="approvals_from",
+            f"{places[name]}={value!r} is neither {kinds}. Set it to {words[-1]}, or remove it.", name=name, value=value
+        )
+
+
+def _check_least(name: str, value: int, least: int, places: Mapping[str, str]) -> None:
+    if value < least:
+        raise ConfigError(
+            f"{places[name]}={value} is less than {least}. Set it to a larger number, or remove it.",
+            name=name,
             value=value,
         )
 
@@ -48,7 +63,8 @@ def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
 
 
 def _check_metrics(value: str, places: Mapping[str, str]) -> None:
-    if value and not re.fullmatch(r"(?:.+:)?\d{1,5}", value):
+    port = re.fullmatch(r"(?:.+:)?(\d{1,5})", value)
+    if value and (port is None or int(port[1]) > _LAST_PORT):
         raise ConfigError(
             f"{places['metrics']}={value!r} is neither a port nor address:port. Set it to 0 for any free port of "
             "loopback.",

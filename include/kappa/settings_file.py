@@ -24,7 +24,11 @@ VARIABLE = "KAPPA_SETTINGS"
 
 _SECRETS = ("mask_key", "webhook_url")
 #: Names in a table whose values are secrets.
-_SECRET_KEY = re.compile(r"password|passphrase|secret|jaas|access.?key|(?:^|\.)token$", re.IGNORECASE)
+_SECRET_KEY = re.compile(
+    r"password|passphrase|secret|jaas|access.?key|encryption\.key$|(?:^|[._-])token$", re.IGNORECASE
+)
+#: An assignment within a value, as options of a JVM have them.
+_SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=", re.IGNORECASE)
 #: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
 _BY_TOPIC = "topic_settings"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -108,7 +112,7 @@ def _check_secret(path: Path, name: str, value: Any) -> None:
     if name == "schema_registry" and "@" in str(value):
         secret = f"a login in {name}"
     if isinstance(value, dict) and name != _BY_TOPIC:  # topics have no secrets, whatever their names
-        secret = next((f"{name}.{key}" for key, _ in _flat(value) if _SECRET_KEY.search(key)), "")
+        secret = next((f"{name}.{key}" for key, item in _flat(value) if _is_secret(key, item)), "")
     if secret:
         variable = f"KAPPA_{name.upper()}"
         raise ConfigError(
@@ -117,6 +121,10 @@ def _check_secret(path: Path, name: str, value: Any) -> None:
             name=name,
             path=str(path),
         )
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    return bool(_SECRET_KEY.search(key) or _SECRET_VALUE.search(str(value)))
 
 
 def _native(path: Path, item: Field[Any], value: Any) -> Any:
@@ -202,7 +210,7 @@ def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -
 
 def _absolute(folder: Path, name: str, value: Any) -> Any:
     """A path in the file begins in its folder, whatever the working directory of the process."""
-    is_path = name in ("lake", "topologies", "home", "cache") or (name.endswith("file") and value)
-    if not is_path or "://" in value:
+    is_path = name in ("lake", "topologies", "home", "cache") or name.endswith("file")
+    if not is_path or not value or "://" in value:
         return value
     return str(folder / Path(value).expanduser())
