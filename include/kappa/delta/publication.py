@@ -128,19 +128,28 @@ def metadata_of(state: LogState, source: LogState, hidden: Collection[str], rete
     """
     schema = json.loads(source.metadata["schemaString"])
     schema["fields"] = [column for column in schema["fields"] if column["name"] not in hidden]
-    hours = max(1, round(retention.total_seconds() / 3600))
     return {
         "id": state.metadata.get("id") or str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(schema),
         "partitionColumns": source.metadata.get("partitionColumns") or [],
         "createdTime": state.metadata.get("createdTime") or milliseconds(),
-        "configuration": {
-            "delta.checkpointInterval": str(CHECKPOINT_EVERY),
-            "delta.deletedFileRetentionDuration": f"interval {hours} hours",
-            "delta.enableExpiredLogCleanup": "false",
-            "delta.logRetentionDuration": f"interval {hours} hours",
-        },
+        "configuration": properties_of(retention),
+    }
+
+
+def properties_of(retention: timedelta) -> dict[str, str]:
+    """The properties of a published table, after which checkpoints forget removed files.
+
+    Args:
+        retention: how long files stay for readers of earlier versions.
+    """
+    hours = max(1, round(retention.total_seconds() / 3600))
+    return {
+        "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+        "delta.deletedFileRetentionDuration": f"interval {hours} hours",
+        "delta.enableExpiredLogCleanup": "false",
+        "delta.logRetentionDuration": f"interval {hours} hours",
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -31,6 +32,7 @@ from kappa.delta.publication import (
     is_same_metadata,
     metadata_of,
     net,
+    properties_of,
     shown_by,
 )
 from kappa.delta.tables import APP
@@ -167,7 +169,10 @@ class PublishedTable:
         present = [actions for actions in entries if actions is not None]
         if len(present) < len(entries) or any(_is_of_table(action) for actions in present for action in actions):
             return self._whole(state, origin)
-        return net(state, before, present, origin.folder)
+        properties, change = properties_of(self.retention), net(state, before, present, origin.folder)
+        if state.metadata.get("configuration") == properties:
+            return change
+        return replace(change, metadata={**state.metadata, "configuration": properties})
 
     def _whole(self, state: LogState, origin: Origin) -> Publication:
         """The difference between what is shown and an epoch's table as a whole."""
