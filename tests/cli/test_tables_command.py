@@ -204,7 +204,16 @@ def test_json_has_the_statements_of_each_table(config: Config) -> None:
 )
 def test_a_hostile_path_is_quoted_as_the_engine_does(engine: Engine, literal: str) -> None:
     line = statements(engine, "a.b", {"c.d": r"s3://lakes/o'n \e/a.b/c.d"})[-1]
-    assert line.endswith(literal) and re.search(r"\bc_d\b", line)
+    assert line.endswith(literal) and re.search(r"(\b|__)c_d\b", line)
+
+
+def test_json_numbers_a_name_that_two_tables_have_as_the_text_does() -> None:
+    paths = {"a.b": "/lake/x/a.b", "a_b": "/lake/x/a_b"}
+    of_all = statements(Engine.SPARK, "x", paths)
+    of_each = [statements(Engine.SPARK, "x", paths, tables=[name])[-1] for name in paths]
+    assert of_all[-2:] == of_each
+    assert ["`x`.`a_b_2`" in line for line in of_each] == [True, False], "a name that stays as it is keeps it"
+    assert "-- a_b_2 stands for table a.b: table a_b has the name a_b." in of_all
 
 
 @pytest.fixture
@@ -220,7 +229,7 @@ def test_polars_reads_the_table_by_its_statements(tmp_path: Path, monkeypatch: p
     publish(config)
     names: dict[str, Any] = {}
     exec("\n".join(statements(Engine.POLARS, NAME, {"rewards": paths_of(config).published("rewards")})), names)
-    rows = names["rewards"].collect()
+    rows = names["retail_loyalty__rewards"].collect()
     assert isinstance(rows, polars.DataFrame) and sorted(rows["CustomerCardNo"]) == ["c1", "c2"]
 
 
