@@ -29,6 +29,7 @@ from kappa.errors import DamagedTableError
 from kappa.names import EpochPaths
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
+from kappa.serving import snapshot
 from kappa.serving.hidden_columns import hidden_in
 from kappa.serving.published_tables import ServedTable, published_tables
 from kappa.serving.registrations import DIALECTS, Engine, statements
@@ -231,6 +232,17 @@ def test_polars_reads_the_table_by_its_statements(tmp_path: Path, monkeypatch: p
     exec("\n".join(statements(Engine.POLARS, NAME, {"rewards": paths_of(config).published("rewards")})), names)
     rows = names["retail_loyalty__rewards"].collect()
     assert isinstance(rows, polars.DataFrame) and sorted(rows["CustomerCardNo"]) == ["c1", "c2"]
+
+
+def test_a_snapshot_for_polars_reads_a_lake_whose_statement_has_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = live_lake.live_lake(tmp_path / "50 % é#", monkeypatch)
+    publish(config)
+    path = paths_of(config).published("rewards")
+    assert f"polars 2.1 finds no files below {path}" in run(config, "tables", NAME, "--ddl", "polars")
+    frame = snapshot(config, NAME).polars("rewards").collect()
+    assert isinstance(frame, polars.DataFrame) and sorted(frame["CustomerCardNo"]) == ["c1", "c2"]
 
 
 #: The extension is in a package: nothing is installed from DuckDB's own repository.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import keyword
 import re
+from pathlib import Path
 
+import polars
 import pytest
+from support.published_lake import Lake
 
 from kappa.serving.registrations import DIALECTS, Engine, rivals, statements
 
@@ -58,3 +61,27 @@ def test_the_oldest_topology_keeps_its_schema_and_the_next_one_says_what_it_has(
 def test_rivals_are_topologies_that_some_engine_would_name_alike() -> None:
     assert rivals("retail.loyalty", LAKE) == ["retail.loyalty", "retail_loyalty", "retail.loyalty_"]
     assert rivals("pl", LAKE) == ["pl"]
+
+
+@pytest.mark.parametrize("name", ["plain", "it's", "a+b", "a#b", "a?b", "50%", "a b", "é", 'a"b', "a<b"])
+def test_polars_reads_a_path_or_its_statement_says_why_not(tmp_path: Path, name: str) -> None:
+    lake = Lake(tmp_path / name)
+    lake.create(1)
+    lake.append(1, 1, "a")
+    lake.publish(1)
+    lines = statements(Engine.POLARS, "shop.sales", {"sales": lake.path})
+    has_note = any(line.startswith("# sales: polars 2.1 finds no files below") for line in lines)
+    try:
+        is_read = polars.scan_delta(lake.path).collect().height == 1
+    except FileNotFoundError:
+        is_read = False
+    assert is_read is not has_note
+
+
+def test_on_s3_the_address_of_the_lake_says_the_same_but_for_a_percent_sign() -> None:
+    """As a server of S3 answered: `s3://lake/50%/t` is read, and `s3://lake/a b/t` is not."""
+    notes = {
+        name: [line for line in statements(Engine.POLARS, "a", {"t": f"s3://lake/{name}/t"}) if "finds no" in line]
+        for name in ("plain", "50%", "a b", "é")
+    }
+    assert [name for name, lines in notes.items() if lines] == ["a b", "é"]

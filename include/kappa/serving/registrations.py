@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, count
 
+from kappa.store.address import is_remote
+
 
 class Engine(StrEnum):
     """An engine that reads Delta tables by path."""
@@ -39,6 +41,7 @@ class Dialect:
         begin: statements before those of the tables, by the name of the schema.
         table: the statement of a table, by the names of schema and table and by path.
         word: a name of Kappa's as the engine has it, unless another one is the same there.
+        obstacle: why the engine does not read a path; empty if it does.
         comment: how a line of the engine's language begins that is not run.
     """
 
@@ -47,6 +50,7 @@ class Dialect:
     begin: Callable[[str], tuple[str, ...]] = lambda schema: ()
     notes: tuple[str, ...] = ()
     word: Callable[[str], str] = _word
+    obstacle: Callable[[str], str] = lambda path: ""
     comment: str = "--"
 
 
@@ -83,6 +87,7 @@ def statements(
         *dialect.notes,
         *_meaning("topology", topology, schemas, dialect.word),
         *(note for name in names for note in _meaning("table", name, words, dialect.word)),
+        *(f"{name}: {obstacle}" for name in names if (obstacle := dialect.obstacle(paths[name]))),
     ]
     return [
         *(f"{dialect.comment} {note}" for note in notes),
@@ -140,6 +145,15 @@ def _polars(schema: str, name: str, path: str) -> str:
     return f"{schema}__{name} = pl.scan_delta({path!r})"
 
 
+def _polars_obstacle(path: str) -> str:
+    """polars 2.1 looks for a file under the name that its URL has."""
+    read = "%" if is_remote(path) else ""
+    if not (escaped := sorted({*re.findall(r"""[^!-~]|["#%<>?`{}]""", path)} - {read})):
+        return ""
+    characters = ", ".join(map(repr, escaped))
+    return f"polars 2.1 finds no files below {path}, because of {characters}. Use kappa.serving.snapshot(…).polars(…)."
+
+
 def _snowflake(schema: str, name: str, path: str) -> str:
     base = re.sub("^s3://[^/]*/", "", path).removeprefix("/")
     return (
@@ -189,7 +203,7 @@ DIALECTS: Mapping[Engine, Dialect] = {
         begin=lambda schema: ("import polars as pl",),
         table=_polars,
         word=_python_word,
-        notes=("polars 2.1 finds no files below a path with a blank or an accent.",),
+        obstacle=_polars_obstacle,
         comment="#",
     ),
     Engine.SNOWFLAKE: Dialect(
