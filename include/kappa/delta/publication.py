@@ -153,7 +153,7 @@ def properties_of(retention: timedelta) -> dict[str, str]:
     }
 
 
-def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], folder: str) -> Publication:
+def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], origin: Origin) -> Publication:
     """What entries of an epoch's table come to, up to the first that changes rows after one that does not, or back."""
     added: dict[str, Action] = {}
     removed: dict[str, Action] = {}
@@ -168,12 +168,12 @@ def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], fol
             is_rows = not is_upkeep
         for action in actions:
             if "remove" in action:
-                path = f"{folder}/{action['remove']['path']}"
+                path = f"{origin.folder}/{action['remove']['path']}"
                 if added.pop(path, None) is None and path in state.files:
                     removed[path] = state.files[path]
             elif "add" in action:
-                path = f"{folder}/{action['add']['path']}"
-                check_file(folder, action["add"])
+                path = f"{origin.folder}/{action['add']['path']}"
+                check_file(origin.path, action["add"])
                 if removed.pop(path, None) is None and path not in state.files:
                     added[path] = action["add"]
             elif "txn" in action and action["txn"]["appId"] == APP:

@@ -185,7 +185,7 @@ class PublishedTable:
         present = [actions for actions in entries if actions is not None]
         if len(present) < len(entries) or any(_is_of_table(action) for actions in present for action in actions):
             return self._whole(state, origin)
-        properties, change = properties_of(self.retention), net(state, before, present, origin.folder)
+        properties, change = properties_of(self.retention), net(state, before, present, origin)
         if state.metadata.get("configuration") == properties:
             return change
         return replace(change, metadata={**state.metadata, "configuration": properties})
