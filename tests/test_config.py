@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kappa.config import Config
+from kappa.config import Config, settings
 from kappa.errors import ConfigError
 
 
@@ -65,6 +66,33 @@ def test_a_metrics_endpoint_is_a_port_or_an_address_with_a_port(setting: str, en
 def test_a_malformed_value_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Config.from_env({name: value})
+
+
+DURATIONS = [item.name for item in settings() if item.name.endswith(("_seconds", "_minutes", "_hours"))]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("value", ["-1", "-0.001", "nan", "inf", "-inf", "1e12"])
+def test_what_is_not_a_duration_is_refused(name: str, value: str, tmp_path: Path) -> None:
+    file = tmp_path / "kappa.toml"
+    file.write_text(f"{name} = {value}")
+    for variables, place in (
+        ({f"KAPPA_{name.upper()}": value}, f"KAPPA_{name.upper()}"),
+        ({"KAPPA_SETTINGS": str(file)}, f"{file}: {name}"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}=.* is not a duration: .* Set it to such a number"):
+            Config.from_env(variables)
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_the_longest_duration_and_none_are_durations(name: str) -> None:
+    most = {"seconds": 31_536_000_000, "minutes": 525_600_000, "hours": 8_760_000}
+    unit = name.rpartition("_")[2]
+    for value in (0.0, most[unit]):
+        config = Config.from_env({f"KAPPA_{name.upper()}": str(value)})
+        assert datetime.now(UTC) - timedelta(**{unit: getattr(config, name)}) <= datetime.now(UTC)
+    with pytest.raises(ConfigError):
+        Config.from_env({f"KAPPA_{name.upper()}": str(most[unit] + 1)})
 
 
 def test_the_stack_file_is_read_and_the_environment_wins(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from kappa.errors import ConfigError
@@ -11,6 +12,8 @@ from kappa.errors import ConfigError
 _LAST_PORT = 65_535
 #: The least value of numbers that count something.
 _LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0}
+#: Unit at the end of a setting's name -> the longest duration in it: that long ago there was a date still.
+_MOST = {unit: timedelta(days=365_000) // timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours")}
 
 
 def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
@@ -23,6 +26,7 @@ def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
     Raises:
         ConfigError: a value is malformed, or two settings exclude each other.
     """
+    _check_durations(values, places)
     _check_word("approvals_from", values.get("approvals_from", ""), ("", "airflow"), places)
     _check_word("launcher", values.get("launcher", "here"), ("here", "elsewhere"), places)
     for name, least in _LEAST.items():
@@ -30,6 +34,18 @@ def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
     _check_webhook(values.get("webhook_url", ""), values.get("webhook_url_file", ""), places)
     _check_metrics(values.get("metrics", ""), places)
     _check_environments(values.get("environments", ""), places)
+
+
+def _check_durations(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        _, _, unit = name.rpartition("_")
+        if unit in _MOST and not 0 <= value <= _MOST[unit]:
+            raise ConfigError(
+                f"{places[name]}={value} is not a duration: it is a number of {unit} from 0 to {_MOST[unit]}, a "
+                "thousand years. Set it to such a number, or remove it.",
+                name=name,
+                value=value,
+            )
 
 
 def _check_word(name: str, value: str, words: Sequence[str], places: Mapping[str, str]) -> None:

@@ -29,6 +29,7 @@ from kappa.errors import DamagedTableError
 from kappa.names import EpochPaths
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
+from kappa.serving import snapshot
 from kappa.serving.hidden_columns import hidden_in
 from kappa.serving.published_tables import ServedTable, published_tables
 from kappa.serving.registrations import DIALECTS, Engine, statements
@@ -204,7 +205,16 @@ def test_json_has_the_statements_of_each_table(config: Config) -> None:
 )
 def test_a_hostile_path_is_quoted_as_the_engine_does(engine: Engine, literal: str) -> None:
     line = statements(engine, "a.b", {"c.d": r"s3://lakes/o'n \e/a.b/c.d"})[-1]
-    assert line.endswith(literal) and re.search(r"\bc_d\b", line)
+    assert line.endswith(literal) and re.search(r"(\b|__)c_d\b", line)
+
+
+def test_json_numbers_a_name_that_two_tables_have_as_the_text_does() -> None:
+    paths = {"a.b": "/lake/x/a.b", "a_b": "/lake/x/a_b"}
+    of_all = statements(Engine.SPARK, "x", paths)
+    of_each = [statements(Engine.SPARK, "x", paths, tables=[name])[-1] for name in paths]
+    assert of_all[-2:] == of_each
+    assert ["`x`.`a_b_2`" in line for line in of_each] == [True, False], "a name that stays as it is keeps it"
+    assert "-- a_b_2 stands for table a.b: table a_b has the name a_b." in of_all
 
 
 @pytest.fixture
@@ -220,8 +230,19 @@ def test_polars_reads_the_table_by_its_statements(tmp_path: Path, monkeypatch: p
     publish(config)
     names: dict[str, Any] = {}
     exec("\n".join(statements(Engine.POLARS, NAME, {"rewards": paths_of(config).published("rewards")})), names)
-    rows = names["rewards"].collect()
+    rows = names["retail_loyalty__rewards"].collect()
     assert isinstance(rows, polars.DataFrame) and sorted(rows["CustomerCardNo"]) == ["c1", "c2"]
+
+
+def test_a_snapshot_for_polars_reads_a_lake_whose_statement_has_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = live_lake.live_lake(tmp_path / "50 % é#", monkeypatch)
+    publish(config)
+    path = paths_of(config).published("rewards")
+    assert f"polars 2.1 finds no files below {path}" in run(config, "tables", NAME, "--ddl", "polars")
+    frame = snapshot(config, NAME).polars("rewards").collect()
+    assert isinstance(frame, polars.DataFrame) and sorted(frame["CustomerCardNo"]) == ["c1", "c2"]
 
 
 #: The extension is in a package: nothing is installed from DuckDB's own repository.

@@ -307,8 +307,9 @@ def test_a_file_that_readers_would_not_find_or_misread_is_refused(lake: Lake, ad
     file = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True, **add}
     Path(source, "_delta_log", f"{version:020}.json").write_text(json.dumps({"add": file}) + "\n")
     for published in (lake.published, PublishedTable(lake.path, RETENTION)):
-        with pytest.raises(PublicationError):
+        with pytest.raises(PublicationError, match=f"The table {source} is not published") as error:
             published.publish(replace(origin, version=version), published.version)
+        assert error.value.data["path"] == source
     assert lake.ids() == ["a"]
 
 

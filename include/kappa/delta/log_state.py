@@ -133,21 +133,13 @@ def state_of(path: str, version: int | None = None, *, has_statistics: bool = Tr
 
 
 def _whole_checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    """Version -> the files of its checkpoint, of those that have all their parts."""
-    parts: dict[int, dict[str | None, str]] = {}
-    counts: dict[int, int] = {}
+    """Version -> the files of its checkpoint, of those that have all their parts; of several the one of fewest."""
+    parts: dict[tuple[int, int], set[str]] = {}  # two writers may have cut one version differently
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
-            number = int(match[1])
-            parts.setdefault(number, {})[match[2]] = name
-            counts[number] = 1 if match[2] is None else int(match[3])
-    whole = {}
-    for number, files in parts.items():
-        if None in files:
-            whole[number] = [files[None]]
-        elif len(files) == counts[number]:
-            whole[number] = sorted(files.values())
-    return whole
+            parts.setdefault((int(match[1]), int(match[3] or 0)), set()).add(name)
+    whole = {key: sorted(files) for key, files in parts.items() if len(files) == max(1, key[1])}
+    return {number: whole[number, total] for number, total in sorted(whole, reverse=True)}
 
 
 def _checkpoint(path: str, name: str) -> Iterator[Action]:

@@ -128,23 +128,32 @@ def metadata_of(state: LogState, source: LogState, hidden: Collection[str], rete
     """
     schema = json.loads(source.metadata["schemaString"])
     schema["fields"] = [column for column in schema["fields"] if column["name"] not in hidden]
-    hours = max(1, round(retention.total_seconds() / 3600))
     return {
         "id": state.metadata.get("id") or str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(schema),
         "partitionColumns": source.metadata.get("partitionColumns") or [],
         "createdTime": state.metadata.get("createdTime") or milliseconds(),
-        "configuration": {
-            "delta.checkpointInterval": str(CHECKPOINT_EVERY),
-            "delta.deletedFileRetentionDuration": f"interval {hours} hours",
-            "delta.enableExpiredLogCleanup": "false",
-            "delta.logRetentionDuration": f"interval {hours} hours",
-        },
+        "configuration": properties_of(retention),
     }
 
 
-def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], folder: str) -> Publication:
+def properties_of(retention: timedelta) -> dict[str, str]:
+    """The properties of a published table, after which checkpoints forget removed files.
+
+    Args:
+        retention: how long files stay for readers of earlier versions.
+    """
+    hours = max(1, round(retention.total_seconds() / 3600))
+    return {
+        "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+        "delta.deletedFileRetentionDuration": f"interval {hours} hours",
+        "delta.enableExpiredLogCleanup": "false",
+        "delta.logRetentionDuration": f"interval {hours} hours",
+    }
+
+
+def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], origin: Origin) -> Publication:
     """What entries of an epoch's table come to, up to the first that changes rows after one that does not, or back."""
     added: dict[str, Action] = {}
     removed: dict[str, Action] = {}
@@ -159,12 +168,12 @@ def net(state: LogState, before: Shown, entries: Iterable[Sequence[Action]], fol
             is_rows = not is_upkeep
         for action in actions:
             if "remove" in action:
-                path = f"{folder}/{action['remove']['path']}"
+                path = f"{origin.folder}/{action['remove']['path']}"
                 if added.pop(path, None) is None and path in state.files:
                     removed[path] = state.files[path]
             elif "add" in action:
-                path = f"{folder}/{action['add']['path']}"
-                check_file(folder, action["add"])
+                path = f"{origin.folder}/{action['add']['path']}"
+                check_file(origin.path, action["add"])
                 if removed.pop(path, None) is None and path not in state.files:
                     added[path] = action["add"]
             elif "txn" in action and action["txn"]["appId"] == APP:

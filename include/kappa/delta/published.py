@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,22 +33,23 @@ from kappa.delta.publication import (
     is_same_metadata,
     metadata_of,
     net,
+    properties_of,
     shown_by,
 )
 from kappa.delta.tables import APP
 from kappa.delta.tail_table import milliseconds, uptime
 from kappa.errors import ConflictError, LedgerError, first_line
 from kappa.faults import crash_point
+from kappa.names import epoch_word
 from kappa.store.stores import store_of
 
 #: After a commit of how many files there is a checkpoint at once.
 _LARGE_COMMIT = 1000
 #: Entries of the log that stay, at least. With those up to the next checkpoint there are never 2,000.
 LOG_ENTRIES = 1800
-#: Beyond as many commits of the epoch's table, or as long after the last publication, the state of the table as a whole
-#: is compared: files that were merged meanwhile may be gone.
+#: Commits of the epoch's table that a publication takes one by one. Beyond them the state of the table as a whole is
+#: compared: files that were merged meanwhile may be gone.
 _MOST_ENTRIES = 200
-_FRESH_MILLISECONDS = 12 * 3_600_000
 #: After this time without a look the last entry is looked for: it may have been cleaned up.
 LOOK_SECONDS = 60.0
 
@@ -145,8 +148,10 @@ class PublishedTable:
             return False
 
     def needed(self, folder: str) -> set[str]:
-        """Files of a folder that readers of this table may need, by their paths in it: the present ones, and those that
-        were removed within the retention.
+        """Files of a folder that readers of this table may need, by their paths in it.
+
+        They are the present ones, those that were removed within the retention, and those of commits that are not
+        published yet.
         """
         with self._lock:
             state = self.look()
@@ -154,12 +159,25 @@ class PublishedTable:
                 return set()
             state.forget_removals(milliseconds() - self.retention.total_seconds() * 1000)
             prefix = f"{folder}/"
-            named = (path for path in (*state.files, *state.tombstones) if path.startswith(prefix))
-            return {unquote(path.removeprefix(prefix)) for path in named}
+            named = {path.removeprefix(prefix) for path in (*state.files, *state.tombstones) if path.startswith(prefix)}
+            return {unquote(path) for path in named | self._upcoming(state, folder)}
+
+    def _upcoming(self, state: LogState, folder: str) -> set[str]:
+        """Files of a folder that the next publication may name, though the table they are of no longer does."""
+        shown = shown_by(self.path, state)
+        if shown is None or folder != f"_{epoch_word(shown.epoch)}":
+            return set()
+        first = shown.source_version + 1
+        entries = (actions_of(f"{self.path}/{folder}", number) for number in range(first, first + _MOST_ENTRIES))
+        return {
+            action["add"]["path"]
+            for actions in takewhile(lambda one: one is not None, entries)
+            for action in actions or ()
+            if "add" in action
+        }
 
     def _change(self, state: LogState, before: Shown | None, origin: Origin) -> Publication:
-        is_fresh = before is not None and milliseconds() - (before.at or 0) <= _FRESH_MILLISECONDS
-        if before is None or before.epoch != origin.epoch or not is_fresh:
+        if before is None or before.epoch != origin.epoch:
             return self._whole(state, origin)
         if not 0 < origin.version - before.source_version <= _MOST_ENTRIES:
             return self._whole(state, origin)
@@ -167,7 +185,10 @@ class PublishedTable:
         present = [actions for actions in entries if actions is not None]
         if len(present) < len(entries) or any(_is_of_table(action) for actions in present for action in actions):
             return self._whole(state, origin)
-        return net(state, before, present, origin.folder)
+        properties, change = properties_of(self.retention), net(state, before, present, origin)
+        if state.metadata.get("configuration") == properties:
+            return change
+        return replace(change, metadata={**state.metadata, "configuration": properties})
 
     def _whole(self, state: LogState, origin: Origin) -> Publication:
         """The difference between what is shown and an epoch's table as a whole."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, count
+
+from kappa.store.address import is_remote
 
 
 class Engine(StrEnum):
@@ -19,6 +22,15 @@ class Engine(StrEnum):
     SNOWFLAKE = "snowflake"
 
 
+def _word(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _python_word(name: str) -> str:
+    """A word without two underscores in a row, which join two words to a variable."""
+    return re.sub("_+", "_", _word(name)).rstrip("_")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """How an engine registers a table that is there already.
@@ -28,6 +40,8 @@ class Dialect:
         notes: what they need, line by line.
         begin: statements before those of the tables, by the name of the schema.
         table: the statement of a table, by the names of schema and table and by path.
+        word: a name of Kappa's as the engine has it, unless another one is the same there.
+        obstacle: why the engine does not read a path; empty if it does.
         comment: how a line of the engine's language begins that is not run.
     """
 
@@ -35,29 +49,75 @@ class Dialect:
     table: Callable[[str, str, str], str]
     begin: Callable[[str], tuple[str, ...]] = lambda schema: ()
     notes: tuple[str, ...] = ()
+    word: Callable[[str], str] = _word
+    obstacle: Callable[[str], str] = lambda path: ""
     comment: str = "--"
 
 
-def statements(engine: Engine, topology: str, paths: Mapping[str, str]) -> list[str]:
+def statements(
+    engine: Engine,
+    topology: str,
+    paths: Mapping[str, str],
+    *,
+    topologies: Sequence[str] = (),
+    tables: Collection[str] | None = None,
+) -> list[str]:
     """The lines that register tables, with what to know of them as comments.
+
+    Names with ``_`` for each dot may be the same in an engine. Then the later one has a number, and a comment says so.
 
     Args:
         engine: the engine.
         topology: name of the topology; its schema has ``_`` for each dot, and so have tables.
-        paths: table -> path of the published table.
+        paths: table -> path of the published table, of all tables of the topology.
+        topologies: those of the lake; an earlier one keeps its name. Empty where it is alone.
+        tables: those that are registered; None for all.
 
     Examples:
         >>> statements(Engine.POLARS, "retail.loyalty", {"rewards": "/lake/retail.loyalty/rewards"})[-2:]
-        ['import polars as pl', "rewards = pl.scan_delta('/lake/retail.loyalty/rewards')"]
+        ['import polars as pl', "retail_loyalty__rewards = pl.scan_delta('/lake/retail.loyalty/rewards')"]
     """
-    dialect, schema = DIALECTS[engine], _word(topology)
+    dialect = DIALECTS[engine]
+    schemas = _numbered(topologies or [topology], dialect.word)
+    words = _numbered(sorted(paths, key=lambda name: ("." in name, name)), dialect.word)
+    names = [name for name in paths if tables is None or name in tables]
     origin = "Tests of Kappa run these statements." if dialect.is_run else "No test of Kappa runs these statements."
-    notes = [f"{dialect.comment} {note}" for note in (origin, *dialect.notes)]
-    return [*notes, *dialect.begin(schema), *(dialect.table(schema, _word(name), path) for name, path in paths.items())]
+    notes = [
+        origin,
+        *dialect.notes,
+        *_meaning("topology", topology, schemas, dialect.word),
+        *(note for name in names for note in _meaning("table", name, words, dialect.word)),
+        *(f"{name}: {obstacle}" for name in names if (obstacle := dialect.obstacle(paths[name]))),
+    ]
+    return [
+        *(f"{dialect.comment} {note}" for note in notes),
+        *dialect.begin(schemas[topology]),
+        *(dialect.table(schemas[topology], words[name], paths[name]) for name in names),
+    ]
 
 
-def _word(name: str) -> str:
-    return name.replace(".", "_")
+def rivals(topology: str, topologies: Iterable[str]) -> list[str]:
+    """Topologies whose names are the same as one's in some engine, itself among them."""
+    return [name for name in topologies if _python_word(name) == _python_word(topology)]
+
+
+def _numbered(names: Iterable[str], word: Callable[[str], str]) -> dict[str, str]:
+    """Name -> its word; of names with one word the later ones have a number after it."""
+    words: dict[str, str] = {}
+    for name in names:
+        plain = word(name)
+        numbered = (f"{plain}_{number}" for number in count(2))
+        words[name] = next(one for one in chain([plain], numbered) if one not in words.values())
+    return words
+
+
+def _meaning(kind: str, name: str, words: Mapping[str, str], word: Callable[[str], str]) -> list[str]:
+    """Which name a word with a number stands for."""
+    plain = word(name)
+    if words[name] == plain:
+        return []
+    other = next(one for one, taken in words.items() if taken == plain)
+    return [f"{words[name]} stands for {kind} {name}: {kind} {other} has the name {plain}."]
 
 
 def _spark(schema: str, name: str, path: str) -> str:
@@ -82,7 +142,16 @@ def _duckdb(schema: str, name: str, path: str) -> str:
 
 
 def _polars(schema: str, name: str, path: str) -> str:
-    return f"{name} = pl.scan_delta({path!r})"
+    return f"{schema}__{name} = pl.scan_delta({path!r})"
+
+
+def _polars_obstacle(path: str) -> str:
+    """polars 2.1 looks for a file under the name that its URL has."""
+    read = "%" if is_remote(path) else ""
+    if not (escaped := sorted({*re.findall(r"""[^!-~]|["#%<>?`{}]""", path)} - {read})):
+        return ""
+    characters = ", ".join(map(repr, escaped))
+    return f"polars 2.1 finds no files below {path}, because of {characters}. Use kappa.serving.snapshot(…).polars(…)."
 
 
 def _snowflake(schema: str, name: str, path: str) -> str:
@@ -133,7 +202,8 @@ DIALECTS: Mapping[Engine, Dialect] = {
         is_run=True,
         begin=lambda schema: ("import polars as pl",),
         table=_polars,
-        notes=("polars 2.1 finds no files below a path with a blank or an accent.",),
+        word=_python_word,
+        obstacle=_polars_obstacle,
         comment="#",
     ),
     Engine.SNOWFLAKE: Dialect(

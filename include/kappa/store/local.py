@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from kappa import clock
-from kappa.store.store import StoredFile
+from kappa.store.store import StoredFile, removal_order
 
 #: A new file's folder may be new, and so may those above it: from a topic's folder up to the lake.
 _NEW_FOLDERS = 3
@@ -128,7 +128,12 @@ class LocalStore:
         Path(path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
-        """See :class:`~kappa.store.store.Store`."""
+        """See :class:`~kappa.store.store.Store`. What cannot be removed stays."""
+        files = (f"{root}/{name}" for root, _, names in os.walk(path) for name in names)
+        for paths in removal_order(files if not Path(path).is_symlink() else ()):
+            for file in paths:
+                with contextlib.suppress(OSError):
+                    self.delete(file)
         shutil.rmtree(path, ignore_errors=True)
 
     def delete_empty(self, folder: str) -> None:

@@ -19,7 +19,7 @@ from kappa.store.authorities import trusted_file
 from kappa.store.options import is_true, options_of, retries_of, with_environment
 from kappa.store.outages import answers, is_refusal
 from kappa.store.retries import Retries
-from kappa.store.store import StoredFile, absent
+from kappa.store.store import StoredFile, absent, removal_order
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -31,8 +31,6 @@ _PART_BYTES = 8 << 20
 _PARTS = 9_000
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
-#: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
-_LOG = "/_delta_log/"
 
 
 class ObjectStore:
@@ -164,16 +162,9 @@ class ObjectStore:
         self._delete(path, [path])
 
     def delete_folder(self, path: str) -> None:
-        """See :class:`~kappa.store.store.Store`. The newest entry of each Delta log goes last, after all others.
-
-        While an entry is there, a writer that knew it finds the next one: that of a ledger says that it is sealed.
-        """
-        paths = [file.path for file in self.files(path)]
-        entries = sorted(one for one in paths if _LOG in one)
-        newest = {one.rpartition("/")[0]: one for one in entries if one.endswith(".json")}
-        self._delete(path, [one for one in paths if _LOG not in one])
-        self._delete(path, [one for one in entries if one not in newest.values()])
-        self._delete(path, list(newest.values()))
+        """See :class:`~kappa.store.store.Store`."""
+        for paths in removal_order(file.path for file in self.files(path)):
+            self._delete(path, paths)
 
     def delete_empty(self, folder: str) -> None:
         """See :class:`~kappa.store.store.Store`."""

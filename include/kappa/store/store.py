@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Protocol
@@ -28,6 +28,23 @@ class StoredFile:
     def name(self) -> str:
         """Its last part."""
         return self.path.rpartition("/")[2]
+
+
+#: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
+_LOG = "/_delta_log/"
+
+
+def removal_order(paths: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
+    """Files in the order in which they go with their folder: the newest entry of each Delta log after all others.
+
+    While it is there, no earlier version of the table is taken for the newest, and a writer that knew it finds the next
+    one: that of a ledger says that it is sealed.
+    """
+    files = sorted(paths)
+    entries = [file for file in files if _LOG in file]
+    newest = {file.rpartition("/")[0]: file for file in entries if file.endswith(".json")}
+    last = list(newest.values())
+    return [file for file in files if _LOG not in file], [file for file in entries if file not in last], last
 
 
 def absent(path: str) -> FileNotFoundError:
@@ -113,7 +130,10 @@ class Store(Protocol):
         """Remove a file."""
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it. A crash leaves some of it; call it again."""
+        """Remove a folder with all that is in it. A crash leaves some of it; call it again.
+
+        The newest entry of each Delta log goes last, after all others.
+        """
 
     def delete_empty(self, folder: str) -> None:
         """Remove a folder that has nothing in it, where the store has such."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.cli.options import Json, completed, config, say, say_json, table
 from kappa.errors import UNREADABLE
-from kappa.serving.registrations import Engine, statements
+from kappa.serving.registrations import Engine, rivals, statements
 
 if TYPE_CHECKING:
+    from kappa.record.topology_records import TopologyRecords
     from kappa.serving.published_tables import ServedTable
 
 
@@ -52,25 +54,38 @@ def tables(
             if topology:
                 raise
             problems[name] = str(error)
-    if json:
-        say_json(
-            {
-                name: [
-                    {"table": one, "statements": statements(ddl, name, {one.name: one.path})} if ddl else one
-                    for one in served
-                ]
-                for name, served in shown.items()
-            }
-        )
-    elif ddl:
-        for name, served in shown.items():
-            say(statements(ddl, name, {one.name: one.path for one in served}))
+    if ddl:
+        of_engine = partial(statements, ddl, topologies=_oldest_first(records))
+        paths = {name: {one.name: one.path for one in served} for name, served in shown.items()}
+        if json:
+            say_json(
+                {
+                    name: [
+                        {"table": one, "statements": of_engine(name, paths[name], tables=[one.name])} for one in served
+                    ]
+                    for name, served in shown.items()
+                }
+            )
+        else:
+            for name in shown:
+                say(of_engine(name, paths[name]))
+    elif json:
+        say_json({name: list(served) for name, served in shown.items()})
     else:
         _show(shown.items())
     for name, problem in problems.items():
         typer.echo(f"PROBLEM: {name}: {problem}", err=True)
     if problems:
         raise typer.Exit(1)
+
+
+def _oldest_first(records: TopologyRecords) -> list[str]:
+    """The topologies of the lake; of those that an engine would give one name, the first on record comes first."""
+
+    def age(name: str) -> int:
+        return records.of(name).events[0].n if len(rivals(name, records.topologies)) > 1 else -1
+
+    return sorted(records.topologies, key=lambda name: (age(name), name))
 
 
 def _show(shown: Iterable[tuple[str, tuple[ServedTable, ...]]]) -> None:

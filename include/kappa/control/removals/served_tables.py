@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kappa.acts import Effect
-from kappa.delta.log_state import LogState, state_of
-from kappa.delta.publication import EPOCH
+from kappa.delta.log_state import state_of
 from kappa.errors import DamagedTableError, LedgerError, RefusedError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
+from kappa.serving.published_tables import shown_now
 from kappa.store.stores import store_of
 
 #: Time between two looks at published tables.
@@ -61,18 +61,16 @@ def _unmoved(paths: EpochPaths, record: TopologyRecord) -> list[str]:
         return []
     live = replace(paths, epoch=record.live).folder
     folders = [folder for folder in _published_folders(paths) if live in store_of(folder).folders(folder)]
-    return [folder for folder in folders if _shows(_state_of(folder), paths)]
+    return [folder for folder in folders if _shown_epoch(folder) == paths.epoch]
 
 
 def consequences(paths: EpochPaths) -> str:
     """The end of published tables, and of versions of them, with an epoch's files; for people, empty without any."""
     ended, versions = [], []
     for folder in _published_folders(paths):
-        state = _state_of(folder)
-        removals = [at for path, at in state.tombstones.items() if path.startswith(f"{paths.folder}/")] if state else []
-        if _shows(state, paths):
+        if _shown_epoch(folder) == paths.epoch:
             ended.append(folder)
-        elif removals:
+        elif removals := _removals(folder, paths):
             last = datetime.fromtimestamp(max(removals) / 1000, UTC)
             versions.append(f"{folder} from before {last:%Y-%m-%d %H:%M:%S} UTC")
     parts = [
@@ -92,31 +90,38 @@ def remove(paths: EpochPaths) -> None:
 def remove_table(folder: str, paths: EpochPaths) -> None:
     """Remove an epoch's table, and first the log of its published table where it names the files that go.
 
-    Idempotent; a crash leaves some of it.
+    Idempotent; a crash leaves some of it. The newest entry of the log goes last: while there is any, it says which
+    epoch the table shows.
 
     Args:
         folder: of the published table.
         paths: of the epoch.
     """
-    store, state = store_of(folder), _state_of(folder)
+    store, epoch = store_of(folder), _shown_epoch(folder)
     others = [name for name in store.folders(folder) if name not in (paths.folder, "_delta_log")]
-    if _shows(state, paths) or (state is None and not others):
+    if epoch == paths.epoch or (epoch is None and not others):
         store.delete_folder(f"{folder}/_delta_log")
     store.delete_folder(f"{folder}/{paths.folder}")
     store.delete_empty(folder)
     crash_point("removal.tables")
 
 
-def _shows(state: LogState | None, paths: EpochPaths) -> bool:
-    return state is not None and state.transactions.get(EPOCH) == paths.epoch
-
-
-def _state_of(folder: str) -> LogState | None:
-    """The state of a published table; None where there is none, or a removal has left a part of its log."""
+def _shown_epoch(folder: str) -> int | None:
+    """The epoch that a published table shows, by its newest entry; None where there is none, or it is damaged."""
     try:
-        return state_of(folder, has_statistics=False)
+        shown = shown_now(folder)
     except (DamagedTableError, LedgerError):
         return None
+    return None if shown is None else shown.epoch
+
+
+def _removals(folder: str, paths: EpochPaths) -> list[int]:
+    """When files of an epoch left a published table that shows another one; of those that its log knows."""
+    try:
+        state = state_of(folder, has_statistics=False)
+    except (DamagedTableError, LedgerError):
+        return []
+    return [at for path, at in state.tombstones.items() if path.startswith(f"{paths.folder}/")] if state else []
 
 
 def _published_folders(paths: EpochPaths) -> Iterator[str]:
