@@ -31,7 +31,7 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """
     arguments: dict[str, Any] = {}
     absent = []
-    for name, has_default in _fields(kind):
+    for name, has_default in _fields(kind):  # type: ignore[arg-type]  # a class has a hash
         if name in values and not (has_default and values[name] is None):
             arguments[name] = values[name]
         elif not has_default:
