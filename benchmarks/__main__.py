@@ -23,6 +23,7 @@ import structlog
 from benchmarks import (
     archive,
     backfill,
+    cluster,
     cutover,
     day,
     latency,
@@ -61,6 +62,7 @@ PARTS: dict[str, tuple[str, Part]] = {
     "m": ("the page of 50 topologies with 10,000 slices", pages.measure),
     "n": ("the same work beside Kafka Streams", peer.measure),
     "o": ("live latency beside a backfill over that without", backfill.measure),
+    "p": ("processor time of a replay on a cluster outside executors and broker", cluster.measure),
 }
 FULL = 3_000_000
 DAY = 24 * 60
@@ -81,7 +83,7 @@ def main() -> int:
         choices=[[], *PARTS],
         default=[],
         metavar="part",
-        help="a, b, c, d, e, f, g, h, i, j, k, l, m, n, o; all when left out",
+        help="a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p; all when left out",
     )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")

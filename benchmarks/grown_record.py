@@ -3,12 +3,15 @@
 Run it by itself: ``python -m benchmarks.grown_record --topologies 200 --nights 60``. Each night every topology plans an
 epoch, builds and compares it, moves its readers to it, and removes the epoch before the last. The product's own writer
 makes the record, by a clock that is moved on by hand; no engine runs. After the second night, after half of the nights
-and after all of them, each look is timed in a new process.
+and after all of them, each look is timed in a new process. At the end a trigger per topology watches its live epoch,
+all in one process as Airflow has them, while another process commits a slice of each epoch every ten seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -24,6 +27,8 @@ from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from tests.support.page_lake import TopologyStory, steady
 
 from kappa import clock
 from kappa.config import Config
@@ -42,6 +47,10 @@ REPORT_BYTES, CERTIFICATE_BYTES = 24_000, 8_000
 PARTITIONS, TABLES = 24, 6
 #: How often a look is repeated in a process, or for how long.
 TIMES, SECONDS = 50, 5.0
+#: How long triggers are watched, from when each has looked a few times; and seconds between two slices of an epoch.
+WATCH_SECONDS, SETTLE_SECONDS, SLICE_SECONDS = 60.0, 20.0, 10.0
+#: Slices of each live epoch before that.
+SLICES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +230,11 @@ def measure(name: str) -> None:
     """Time one look in this process, and print it."""
     config = Config.from_env()
     make = looks(config)[name]
-    for module in ("kappa.control", "kappa_airflow.triggers", "kappa_web.lake", "deltalake", "pyarrow.parquet"):
+    packages = ("deltalake", "pyarrow.parquet", "pyarrow.compute")
+    for module in ("kappa.control", "kappa_airflow.triggers", "kappa_web.lake", *packages):
         import_module(module)  # not what a look costs
+    gc.collect()
+    gc.freeze()  # nor is looking through what they brought with them
     started = time.process_time()
     look = make()
     look()
@@ -234,6 +246,65 @@ def measure(name: str) -> None:
         again.append(time.process_time() - started)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"name": name, "first": first, "next": median(again), "memory": memory}))
+
+
+def stories(config: Config) -> list[TopologyStory]:
+    """Every topology on record, as something that writes the ledger of its live epoch."""
+    return [
+        TopologyStory(config=config, name=record.topology, topic=f"{record.topology}.in", partitions=PARTITIONS)
+        for record in epochs_of(config.lake).records()
+    ]
+
+
+def watch(config: Config) -> None:
+    """Print the part of a core that a process with a trigger per topology takes; each ledger grows meanwhile."""
+    from kappa_airflow.triggers import StageTrigger
+
+    live = {record.topology: record.live_epoch() for record in epochs_of(config.lake).records()}
+    triggers = [StageTrigger(topology=name, epoch=epoch, stage="RETIRED") for name, epoch in live.items()]
+
+    async def run() -> float:
+        tasks = [asyncio.ensure_future(anext(trigger.run())) for trigger in triggers]
+        await asyncio.sleep(SETTLE_SECONDS)
+        started = time.process_time()
+        await asyncio.sleep(WATCH_SECONDS)
+        used = time.process_time() - started
+        ended = [task for task in tasks if task.done()]
+        assert not ended, ended[0].result()
+        for task in tasks:
+            task.cancel()
+        return used / WATCH_SECONDS
+
+    print(json.dumps({"triggers": len(triggers), "share": asyncio.run(run())}), flush=True)
+    os._exit(0)  # threads that look would be waited for
+
+
+def commit_slices(config: Config) -> None:
+    """Commit a slice of each live epoch every few seconds, until this process is ended."""
+    records = {record.topology: record.live_epoch() for record in epochs_of(config.lake).records()}
+    topologies = stories(config)
+    while True:
+        started = time.monotonic()
+        for number, story in enumerate(topologies, start=1):
+            story.grow(records[story.name])
+            time.sleep(max(0.0, started + number * SLICE_SECONDS / len(topologies) - time.monotonic()))
+
+
+def watched(config: Config) -> tuple[int, float]:
+    """How many triggers there were, and the part of a core that they took together."""
+    now, live = clock.now(), {record.topology: record.live_epoch() for record in epochs_of(config.lake).records()}
+    for story in stories(config):
+        story.ledger(live[story.name], steady(now, SLICES))
+    environment = {**os.environ, "KAPPA_LAUNCHER": "elsewhere", "KAPPA_STALE_SECONDS": "1000000"}
+    command = [sys.executable, "-m", "benchmarks.grown_record", "--look"]
+    writer = subprocess.Popen([*command, "slices"], env=environment)
+    try:
+        run = subprocess.run([*command, "triggers"], env=environment, capture_output=True, text=True, check=True)
+    finally:
+        writer.kill()
+        writer.wait()
+    answer = json.loads(run.stdout.splitlines()[-1])
+    return answer["triggers"], answer["share"]
 
 
 def measured(lake: str) -> list[Look]:
@@ -255,7 +326,11 @@ def main() -> None:
     parser.add_argument("--look", help="time one look at the lake KAPPA_LAKE, in this process")
     arguments = parser.parse_args()
     if arguments.look:
-        measure(arguments.look)
+        apart = {"triggers": watch, "slices": commit_slices}
+        if arguments.look in apart:
+            apart[arguments.look](Config.from_env())
+        else:
+            measure(arguments.look)
         return
     topologies, done = names(arguments.topologies), 0
     with tempfile.TemporaryDirectory() as home:
@@ -273,6 +348,8 @@ def main() -> None:
                     f"{one.memory / 1e6:6.0f} MB",
                     flush=True,
                 )
+        triggers, part = watched(config)
+        print(f"{triggers} triggers, each with a ledger that grows: {part:.3f} of a core")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kappa import clock
+from kappa.delta import row_files
 from kappa.delta.row_files import LateColumn
 from kappa.errors import LedgerError
 from kappa.names import epochs_log
@@ -89,6 +90,76 @@ def test_a_look_reads_no_document_and_each_is_there_for_who_asks(
     for event in documents:
         assert dict(event.detail) == DETAIL[event.event]
     assert all("certificate" not in move.detail for move in record.moves if record.epoch(move.epoch).rolled_up)
+
+
+@pytest.fixture
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each file had that was read, of those that somebody wanted."""
+    counts: list[int] = []
+    real = row_files.read
+
+    def read(*arguments: Any, **named: Any) -> pa.Table:
+        rows = real(*arguments, **named)
+        counts.append(rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(row_files, "read", read)
+    return counts
+
+
+@pytest.mark.usefixtures("hours")
+def test_a_first_look_reads_as_many_rows_after_many_nights_as_after_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_read: list[int]
+) -> None:
+    """Also after small files were merged, and a document that stays is read of as few."""
+    monkeypatch.setattr("kappa.delta.append_log.LATE_BYTES", 1)
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
+    lake, counts = str(tmp_path), []
+    epochs = Epochs(lake)
+    for epoch in range(1, 25):
+        build(epochs, epoch)
+        if epoch > 2:
+            put(epochs, epoch - 2, "dropped")
+        if epoch in (8, 24):
+            rows_read.clear()
+            record = Epochs(lake).record("a.a")
+            counts.append((sum(rows_read), len(record.recent)))
+            assert (record.live, max(record.recent)) == (epoch, epoch)
+    assert counts[0] == counts[1]
+    operations = [commit["operation"] for commit in DeltaTable(epochs_log(lake)).history()]
+    assert operations.count("OPTIMIZE") > 10
+    rows_read.clear()
+    assert [move.epoch for move in record.moves] == list(range(1, 25)) and len(rows_read) == 1
+    assert len(record.epochs) == 24 and len(rows_read) == 1, "once"
+
+
+def test_only_rows_of_a_topology_are_read_of_the_past(tmp_path: Path, rows_read: list[int]) -> None:
+    rows = [{"n": n, "word": "ab"[n // 5000]} for n in range(10_000)]
+    file = tmp_path / "late.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=1_000)
+    late = row_files.LateRows("log", "word", format=1, what="row")
+    late.update({"late": file.read_bytes()})
+    assert [row["n"] for row in late.of("b")] == list(range(5_000, 10_000))
+    assert late.of("c") == [] and rows_read == [5_000, 0]
+
+
+@pytest.mark.usefixtures("hours")
+def test_what_comes_after_all_epochs_of_a_topology_were_rolled_up_is_on_record(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    epochs = Epochs(lake, is_anywhere=True)
+    for epoch in range(1, 7):
+        put(epochs, epoch, "planned", "rewound", "aborted")
+    epochs.add("b.b", 1, "planned", actor="test", **DETAIL["planned"])
+    for _ in range(30):  # hours
+        clock.now()
+    epochs.add("b.b", 1, "aborted", actor="test")
+    assert epochs.record("a.a").epoch(6).rolled_up
+    for _ in range(2):
+        put(epochs, 6, "relocated", to=lake)
+        for one in (epochs, Epochs(lake, is_anywhere=True)):
+            record = one.record("a.a")
+            assert sorted(record.epochs) == list(range(1, 7)) and record.epoch(6).stage == "ABORTED"
+            assert (one.place(), one.topologies()) == (lake, ["a.a", "b.b"])
 
 
 @pytest.mark.usefixtures("hours")

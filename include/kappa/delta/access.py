@@ -116,6 +116,38 @@ def write(
             )
 
 
+def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema: Any, commit: CommitProperties) -> None:
+    """Let a table have some files that were written, and no others, in one commit.
+
+    Args:
+        table: the table; it is at the new version then.
+        files: what the commit says of each.
+        schema: the columns of the table then.
+        commit: what the commit says of itself.
+
+    Raises:
+        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    from deltalake.transaction import AddAction
+
+    added = [
+        AddAction(
+            path=file["path"],
+            size=file["size"],
+            partition_values={},
+            modification_time=file["modificationTime"],
+            data_change=True,
+            stats=file["stats"],
+        )
+        for file in files
+    ]
+    with answers(path_of(table)):
+        table.create_write_transaction(added, "overwrite", schema, commit_properties=commit)
+        table.update_incremental()
+
+
 def declared_schema(table: DeltaTable) -> pa.Schema:
     """The columns of an open table, as Arrow has them."""
     import pyarrow as pa

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
 from kappa.delta.access import answers, create_table, id_of, is_table, open_table
 from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
-from kappa.delta.log_tables import LogTable, Mode, open_log_table
+from kappa.delta.log_tables import LogTable, Mode, is_late, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
 from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
 from kappa.store.stores import store_of
@@ -33,6 +32,8 @@ _FLOOR = "kappa.append_log.floor"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
 COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
+#: A file of late rows is left out of that from this size on: in a smaller one there are few of them.
+LATE_BYTES = 256 << 10
 #: Merged files are removed after this time, so that their readers can finish.
 KEEP_HOURS = 1
 #: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
@@ -67,6 +68,7 @@ class AppendLog:
         properties: what the table says of itself once it is made.
         check: called with what it says whenever that may be new, before a row is read; it raises to refuse the table.
         late: a column that :meth:`new_rows` leaves out: :attr:`late` has it.
+        late_by: the column by which one asks for late rows, those that :meth:`new_rows` leaves out.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class AppendLog:
         properties: Mapping[str, str] | None = None,
         check: Callable[[Mapping[str, str]], object] = lambda _: None,
         late: str = "",
+        late_by: str = "",
     ) -> None:
         import pyarrow as pa
 
@@ -102,6 +105,8 @@ class AppendLog:
         self._lock = threading.RLock()
         #: The column that new rows do not have, of all that were given since the last time that was of all.
         self.late = row_files.LateColumn(late)
+        #: The rows that were not given, by the column by which one asks for them.
+        self.late_rows = row_files.LateRows(path, late_by, format=format, what=what)
         #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is another.
         self.is_anew = False
 
@@ -131,7 +136,7 @@ class AppendLog:
 
     def refresh(self, *, look: bool = True) -> list[dict[str, Any]]:
         """The rows since the last call, in order of ``n``: those of :meth:`new_rows`."""
-        return sorted(python_rows(self.new_rows(look=look)), key=lambda row: int(row["n"]))
+        return sorted(row_files.python_rows(self.new_rows(look=look)), key=lambda row: int(row["n"]))
 
     def new_rows(self, *, look: bool = True) -> pa.Table:
         """The rows since the last call, in any order; all of them at first, and where :attr:`is_anew` says so.
@@ -157,13 +162,13 @@ class AppendLog:
         from deltalake.exceptions import DeltaError
 
         if self._table is None and not self.exists():
-            return no_rows(self.schema)
+            return row_files.no_rows(self.schema)
         try:
             if self._table is None or self._is_damaged:
                 self._table, self._is_damaged = open_log_table(self.path), False
             elif not self._has_more(self._table, look=look):
                 self.is_anew = False
-                return no_rows(self.schema)
+                return row_files.no_rows(self.schema)
             floor = self._table.transaction(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
@@ -178,16 +183,18 @@ class AppendLog:
         last, seen = (0, frozenset()) if is_anew else (self._last, self._seen)
         files = self._table.files
         contents = [(file, self._content(file)) for file in files - seen]
-        new = self._of(contents, without=self.late.name)
+        new = self._of(((file, content) for file, content in contents if not is_late(file)), without=self.late.name)
         numbers = new["n"].to_pylist()
         if last and min(numbers, default=last + 1) <= last:  # a merged file repeats rows
             new = new.sort_by("n").slice(sum(n <= last for n in numbers))
         self._check_numbers([n for n in numbers if n > max(last, floor)], max(last, floor))
         # At last: after an error the same rows are read again.
-        self._last, self._seen, self._floor = max([last, *numbers]), files, floor
-        self.late = row_files.LateColumn(self.late.name) if is_anew else self.late
+        self._last, self._seen, self._floor = max([last, floor, *numbers]), files, floor
+        if is_anew:
+            self.late, self.late_rows = row_files.LateColumn(self.late.name), self.late_rows.emptied()
+        self.late_rows.update({file: content for file, content in contents if is_late(file)})
         if self.late.name:
-            self.late.update(dict(contents), files)
+            self.late.update({file: content for file, content in contents if not is_late(file)}, files)
         self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
         return new
@@ -212,14 +219,14 @@ class AppendLog:
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
         for path in reversed(self._in_order("max.n")):
-            yield from sorted(python_rows(self._rows_of(path)), key=lambda row: -row["n"])
+            yield from sorted(row_files.python_rows(self._rows_of(path)), key=lambda row: -row["n"])
 
     def first(self, column: str, value: str) -> dict[str, Any] | None:
         """The first row with a value in a column, or none; files are read up to its own, and no other row is made."""
         for path in self._in_order("min.n"):
             matches = row_files.where(self._rows_of(path), column, value).sort_by("n").slice(0, 1)
             if matches.num_rows:
-                return python_rows(matches)[0]
+                return row_files.python_rows(matches)[0]
         return None
 
     def _in_order(self, by: str) -> list[str]:
@@ -236,7 +243,8 @@ class AppendLog:
         with self._lock:
             if self._table is None:
                 return []
-            return python_rows(self._of((file, self._content(file)) for file in self._table.files).sort_by("n"))
+            rows = self._of((file, self._content(file)) for file in self._table.files)
+            return row_files.python_rows(rows.sort_by("n"))
 
     def full_schema(self) -> pa.Schema:
         """The columns of this code, and those that other code gave the table."""
@@ -247,7 +255,13 @@ class AppendLog:
         others = (column for column in self._table.columns if column.name not in self.schema.names)
         return pa.schema([*self.schema, *others])
 
-    def replace(self, kept_rows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
+    def replace(
+        self,
+        kept_rows: Sequence[Mapping[str, Any]],
+        rows: Sequence[Mapping[str, Any]],
+        floor: int,
+        late_rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Replace the rows of the log, if nothing was appended since the last :meth:`refresh`.
 
         One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
@@ -257,13 +271,16 @@ class AppendLog:
             kept_rows: those of the rows that stay, with their numbers; all of those above ``floor``.
             rows: rows without ``n`` that follow them.
             floor: number up to which rows may be missing, or changed, from now on.
+            late_rows: more rows that stay, none of them above ``floor``, in the order in which they are asked for:
+                a refresh does not give them, see :attr:`late_rows`.
 
         Raises:
             ConflictError: something was appended; nothing was written.
             LedgerError: the table is gone.
         """
         with self._lock:
-            self._write([*kept_rows, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
+            whole = [*kept_rows, *self._numbered(rows)]
+            self._write(whole, len(rows), "overwrite", {_FLOOR: floor}, late=late_rows)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append rows if no other process appended since the last :meth:`refresh`.
@@ -290,18 +307,27 @@ class AppendLog:
     def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return [{FORMAT: self._format, **row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
 
-    def _write(self, rows: Sequence[Mapping[str, Any]], more: int, mode: Mode, floor: Mapping[str, int]) -> None:
+    def _write(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        more: int,
+        mode: Mode,
+        floor: Mapping[str, int],
+        late: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         import pyarrow as pa
 
         if self._table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
         if not self._is_taken_in(self._table):  # a refresh failed half-way: what it builds on is not known
             raise ConflictError(f"{self.path} has rows that were not read yet.", path=self.path)
+        schema = self.schema if mode == "append" else self.full_schema()
         self._table.commit(
-            pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
+            pa.Table.from_pylist(list(rows), schema=schema),
             {_APP: self._last + more, **floor},
             mode,
             adds_columns=not self._is_alike(self._table),
+            late=pa.Table.from_pylist(list(late), schema=schema) if late else None,
         )
 
     def _is_alike(self, table: LogTable) -> bool:
@@ -314,7 +340,7 @@ class AppendLog:
 
         tables = [self._rows(file, content, without) for file, content in contents]
         # Permissive: a file of other code has more columns, or fewer.
-        return pa.concat_tables([*tables, no_rows(self.schema)], promote_options="permissive")
+        return pa.concat_tables([*tables, row_files.no_rows(self.schema)], promote_options="permissive")
 
     def _rows_of(self, file: str) -> pa.Table:
         return self._rows(file, self._content(file), "")
@@ -341,9 +367,9 @@ class AppendLog:
         try:
             with answers(self.path):
                 table = open_table(self.path)
-                table.optimize.compact(
-                    target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
-                )
+                # Files of this size and more are left out.
+                target = min([_COMPACT_TARGET_BYTES, *(max(size, LATE_BYTES) for size in self.late_rows.sizes())])
+                table.optimize.compact(target_size=target, commit_properties=CommitProperties(max_commit_retries=0))
                 # Before the files that were merged can go.
                 sync_commits(self.path, range(table.version(), table.version() + 1))
                 self._merges += 1
@@ -361,24 +387,3 @@ class AppendLog:
 
         table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
-
-
-def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows; Arrow's own way to one imports pandas."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches([], schema)
-
-
-def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows with times in UTC: Arrow would import pandas for a time zone, which takes a command longer than its work."""
-    import pyarrow as pa
-
-    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz == "UTC"]
-    for name in times:
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, name, rows[name].cast(pa.timestamp(rows.schema.field(name).type.unit)))
-    dicts: list[dict[str, Any]] = rows.to_pylist()
-    for row in dicts:
-        row.update({name: row[name].replace(tzinfo=UTC) for name in times if row[name] is not None})
-    return dicts

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, write
+from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, replace_files, write
 from kappa.delta.damage import check_entries, entry_of
 from kappa.delta.log_entries import actions_of, sync_commits
-from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
+from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, added_file, put_rows, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kappa.store.store import StoredFile
 
 Mode = Literal["append", "overwrite"]
+#: How the name of a file of late rows begins. One that is merged of it and others begins otherwise: it is read at once.
+_LATE = "late"
+#: How many of them are read to get at one.
+_LATE_AT_ONCE = 4096
 
 
 class LogTable(Protocol):
@@ -64,8 +68,23 @@ class LogTable(Protocol):
     def content(self, file: str) -> bytes | None:
         """The bytes of a file; None where it is gone."""
 
-    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+    def commit(
+        self,
+        rows: pa.Table,
+        transactions: Mapping[str, int],
+        mode: Mode,
+        *,
+        adds_columns: bool,
+        late: pa.Table | None = None,
+    ) -> None:
         """Write rows in one commit, if nothing was committed since the last look; durable.
+
+        Args:
+            rows: the rows.
+            transactions: application -> version.
+            mode: ``overwrite`` replaces all rows.
+            adds_columns: whether the rows have columns that the table lacks.
+            late: of rows that replace all, those that get a file of their own, for which :func:`is_late` holds.
 
         Raises:
             ConflictError: something was committed; nothing was written.
@@ -170,15 +189,23 @@ class HandleTable:
         """See :class:`LogTable`."""
         return store_of(self.path).get(f"{self.path}/{file}")
 
-    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+    def commit(
+        self,
+        rows: pa.Table,
+        transactions: Mapping[str, int],
+        mode: Mode,
+        *,
+        adds_columns: bool,
+        late: pa.Table | None = None,
+    ) -> None:
         """See :class:`LogTable`."""
         if not is_table(self.path):  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
-        started = uptime()
-        _commit(self._handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        started, before = uptime(), self.version
+        _commit(self._handle, self.path, rows, transactions, mode, adds_columns=adds_columns, late=late)
         self._fresh = started
         # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
-        sync_commits(self.path, range(0 if self.version == 1 else self.version, self.version + 1))
+        sync_commits(self.path, range(before + 1 if before else 0, self.version + 1))
 
 
 class RemoteLogTable(TailTable):
@@ -187,7 +214,15 @@ class RemoteLogTable(TailTable):
     def __init__(self, path: str) -> None:
         super().__init__(path, is_log=True)
 
-    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+    def commit(
+        self,
+        rows: pa.Table,
+        transactions: Mapping[str, int],
+        mode: Mode,
+        *,
+        adds_columns: bool,
+        late: pa.Table | None = None,
+    ) -> None:
         """See :class:`LogTable`."""
         if mode == "append" and not adds_columns:
             self.append(rows, transactions, compared=("n",))
@@ -195,12 +230,24 @@ class RemoteLogTable(TailTable):
         handle = open_table(self.path)
         if handle.version() != self.version:
             raise ConflictError(f"Another process appended to {self.path} first.", path=self.path)
-        _commit(handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        _commit(handle, self.path, rows, transactions, mode, adds_columns=adds_columns, late=late)
         self.reopen()
 
 
+def is_late(file: str) -> bool:
+    """Whether the rows of a file are read when somebody asks for one of them; one that others merged is not late."""
+    return file.startswith(_LATE)
+
+
 def _commit(
-    handle: DeltaTable, path: str, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool
+    handle: DeltaTable,
+    path: str,
+    rows: pa.Table,
+    transactions: Mapping[str, int],
+    mode: Mode,
+    *,
+    adds_columns: bool,
+    late: pa.Table | None,
 ) -> None:
     """Write rows by ``deltalake``; the handle is at the new version then."""
     from deltalake import CommitProperties, Transaction
@@ -215,7 +262,12 @@ def _commit(
     )
     before = handle.version()
     try:
-        write(handle, rows, properties, mode=mode, schema_mode="merge" if adds_columns else None)
+        if mode == "append":
+            write(handle, rows, properties, schema_mode="merge" if adds_columns else None)
+        else:
+            parts = {"part": rows} if late is None else {"part": rows, _LATE: late}
+            files = [_new_file(path, kind, part) for kind, part in parts.items() if part.num_rows]
+            replace_files(handle, files, _columns(handle, rows.schema) if adds_columns else handle.schema(), properties)
     except CommitFailedError as error:
         if not _is_own(path, before + 1, mark):
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
@@ -228,6 +280,21 @@ def _commit(
         if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
         raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
+
+
+def _new_file(path: str, kind: str, rows: pa.Table) -> dict[str, Any]:
+    """Write a file that no commit names yet; what a commit says of it."""
+    name = f"{kind}-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    size = len(put_rows(path, name, rows, most=_LATE_AT_ONCE if kind == _LATE else None))
+    return added_file(name, size, rows, ("n",))
+
+
+def _columns(handle: DeltaTable, schema: pa.Schema) -> pa.Schema:
+    """The columns of a table, and those of a schema that it lacks."""
+    import pyarrow as pa
+
+    columns = declared_schema(handle)
+    return pa.schema([*columns, *(field for field in schema if field.name not in columns.names)])
 
 
 def _is_own(path: str, version: int, mark: str) -> bool:

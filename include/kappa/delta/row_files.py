@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta.damage import damaged
@@ -15,6 +16,7 @@ from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -51,7 +53,14 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
 
 
 def read(
-    path: str, content: bytes | None, *, format: int, what: str, origin: str, without: str | None = None
+    path: str,
+    content: bytes | None,
+    *,
+    format: int,
+    what: str,
+    origin: str,
+    without: str | None = None,
+    only: tuple[str, str] | None = None,
 ) -> pa.Table:
     """The rows in the content of a file; otherwise as :func:`table`.
 
@@ -62,6 +71,7 @@ def read(
         what: what a row is called.
         origin: where the rows are from, for messages.
         without: a column that is not read.
+        only: a column, and the value of the rows that are wanted; None for all rows.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -77,12 +87,23 @@ def read(
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         names = [name for name in file.schema_arrow.names if name != without]
-        rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
+        groups = range(file.num_row_groups) if only is None else _groups(file, *only)
+        # Most files are small: threads would take longer to share one.
+        rows = file.read_row_groups(list(groups), names, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise damaged(origin, [f"{path.removeprefix(f'{origin}/')} is torn"]) from error
     if "format" in rows.column_names:
         stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=origin)
-    return rows
+    return rows if only is None else where(rows, *only)
+
+
+def _groups(file: pq.ParquetFile, column: str, value: str) -> Iterator[int]:
+    """The parts of a file in which there may be rows with a value in a column."""
+    at = file.schema_arrow.get_field_index(column)
+    for number in range(file.num_row_groups):
+        ends = file.metadata.row_group(number).column(at).statistics
+        if ends is None or not ends.has_min_max or ends.min <= value <= ends.max:
+            yield number
 
 
 def where(rows: pa.Table, column: str, value: str) -> pa.Table:
@@ -91,6 +112,71 @@ def where(rows: pa.Table, column: str, value: str) -> pa.Table:
 
     # By a pattern: for a value, Arrow would import pandas.
     return rows.filter(pc.match_substring_regex(rows[column], rf"\A{re.escape(value)}\z"))
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows; Arrow's own way to one imports pandas."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([], schema)
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows with times in UTC: Arrow would import pandas for a time zone, which takes a command longer than its work."""
+    import pyarrow as pa
+
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz == "UTC"]
+    for name in times:
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, name, rows[name].cast(pa.timestamp(rows.schema.field(name).type.unit)))
+    dicts: list[dict[str, Any]] = rows.to_pylist()
+    for row in dicts:
+        row.update({name: row[name].replace(tzinfo=UTC) for name in times if row[name] is not None})
+    return dicts
+
+
+class LateRows:
+    """Rows of a log that are read when somebody asks for those with a value in a column.
+
+    May be used by several threads. The files are kept as they are on the disk, also after others took their place.
+
+    Args:
+        origin: the log.
+        column: the column.
+        format: the newest number of a row's format that this code reads.
+        what: what a row is called.
+    """
+
+    def __init__(self, origin: str, column: str, *, format: int, what: str) -> None:
+        self._origin, self._column, self._format, self._what = origin, column, format, what
+        self._files: dict[str, bytes] = {}
+
+    def emptied(self) -> LateRows:
+        """The same without any."""
+        return LateRows(self._origin, self._column, format=self._format, what=self._what)
+
+    def update(self, contents: Mapping[str, bytes]) -> None:
+        """Take in files."""
+        self._files = {**self._files, **contents}
+
+    def sizes(self) -> list[int]:
+        """The bytes of each file."""
+        return [len(content) for content in self._files.values()]
+
+    def of(self, value: str) -> list[dict[str, Any]]:
+        """The rows with a value in the column, in order of ``n``.
+
+        Raises:
+            DamagedTableError: a file is torn.
+            NewerFormatError: newer code wrote a row in a format that this code does not read.
+        """
+        only = self._column, value
+        rows = []
+        for name, content in self._files.items():
+            place = f"{self._origin}/{name}"
+            own = read(place, content, format=self._format, what=self._what, origin=self._origin, only=only)
+            rows += python_rows(own)
+        return sorted(rows, key=lambda row: int(row["n"]))
 
 
 class LateColumn:

@@ -176,9 +176,8 @@ class TailTable:
             actions = [_commit_info(user_metadata), *_transactions(transactions)]
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
             if rows.num_rows:
-                content = _parquet(rows)
-                store.put(f"{self.path}/{name}", content)
-                actions.append({"add": _add(name, len(content), rows, compared or self._compared_names())})
+                content = put_rows(self.path, name, rows)
+                actions.append({"add": added_file(name, len(content), rows, compared or self._compared_names())})
             entry = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
             if not store.create(entry_of(self.path, version), entry):
                 raise ConflictError(f"Another process wrote to {self.path} first.", path=self.path)
@@ -276,11 +275,20 @@ def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _parquet(rows: pa.Table) -> bytes:
+def put_rows(path: str, name: str, rows: pa.Table, *, most: int | None = None) -> bytes:
+    """Write rows as a file of a table that no commit names yet; its content.
+
+    Args:
+        path: the table.
+        name: the file.
+        rows: the rows.
+        most: how many of them are read at once, at most; None for as many as Arrow thinks best.
+    """
     import pyarrow.parquet as pq
 
     content = io.BytesIO()
-    pq.write_table(rows, content, compression="snappy")
+    pq.write_table(rows, content, compression="snappy", row_group_size=most)
+    store_of(path).put(f"{path}/{name}", content.getvalue())
     return content.getvalue()
 
 
@@ -305,7 +313,15 @@ def _transactions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
     return [{"txn": {"appId": app, "version": version}} for app, version in versions.items()]
 
 
-def _add(name: str, size: int, rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any]:
+def added_file(name: str, size: int, rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any]:
+    """What a commit says of a file that it adds to a table (Delta's protocol, "Add File and Remove File").
+
+    Args:
+        name: the file.
+        size: its bytes.
+        rows: its rows.
+        compared: columns of which it says the least and greatest values; None for all.
+    """
     return {
         "path": name,
         "partitionValues": {},

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.acts import Effect
 from kappa.delta import row_files
-from kappa.delta.append_log import AppendLog, python_rows
+from kappa.delta.append_log import AppendLog
+from kappa.delta.row_files import python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
 from kappa.names import epochs_history, epochs_log
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, event_of, intent, lasting, row_of
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, event_of, intent, lasting, late_numbers, row_of
 from kappa.record.topology_records import TopologyRecords, record_of
 from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
@@ -116,6 +118,7 @@ class Epochs:
             properties={stored.LAKE_FORMAT_PROPERTY: str(stored.LAKE_FORMAT)},
             check=partial(stored.check_lake, lake=lake),
             late="document",
+            late_by="topology",
         )
         self._records = TopologyRecords()
         self._looked = -math.inf
@@ -144,7 +147,8 @@ class Epochs:
         if self._log.is_anew:  # also where epochs were rolled up: their documents go from memory too
             self._records, self._lake_id = TopologyRecords(), ""
         if rows.num_rows:
-            self._records = self._records.with_rows(rows, floor=self._log.floor, late=self._log.late)
+            late, late_rows = self._log.late, self._log.late_rows
+            self._records = self._records.with_rows(rows, floor=self._log.floor, late=late, late_rows=late_rows)
         self._looked = started
 
     def events(self) -> list[Event]:
@@ -300,15 +304,19 @@ class Epochs:
             structlog.get_logger(__name__).warning("not rolled up", path=self._log.path, error=first_line(error))
 
     def _roll_up_events(self, numbers: set[int]) -> None:
+        import pyarrow as pa
+
         # Random: a process that was slower may remove its file, and never that of another one.
         name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
         folder, rows, schema = epochs_history(self._lake), self._log.rows(), self._log.full_schema()
         rolled_up = [row for row in rows if row["n"] in numbers]
         row_files.keep(folder, name, rolled_up, schema)
         crash_point("record.history")
-        stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
+        stay = [row for row in (lasting(row, name) if row["n"] in numbers else row for row in rows) if row is not None]
+        late = late_numbers(pa.Table.from_pylist(stay, schema))
+        late_rows = sorted((row for row in stay if row["n"] in late), key=itemgetter("topology"))
         try:
-            self._log.replace([row for row in stay if row is not None], [], max(numbers))
+            self._log.replace([row for row in stay if row["n"] not in late], [], max(numbers), late_rows)
         except ConflictError:  # another process appended: the next epoch that ends brings another attempt
             row_files.discard(folder, name)
             return

@@ -1,21 +1,24 @@
-"""An event of the record of epochs."""
+"""The events of the record of epochs, and the rows of its table that become events when somebody asks for them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from kappa.delta.row_files import LateColumn, python_rows
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.replay import stored
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from kappa.delta.row_files import LateColumn
+    import pyarrow as pa
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 2
@@ -143,29 +146,50 @@ def event_of(row: Mapping[str, Any], late: LateColumn | None = None) -> Event:
         row: the row.
         late: its document, where the row has not got its column.
     """
-    detail: Mapping[str, Any] = json.loads(row.get("detail") or "{}")
-    name, document = DOCUMENTS.get(row["event"], ""), row.get("document")
+    document, more = row.get("document"), dict[str, Callable[[], Any]]()
     if document is not None:
-        detail = {**detail, name: document}
+        more = {DOCUMENTS[row["event"]]: lambda: document}
     elif late is not None and row.get("format") == FORMAT:
-        detail = LateDetail(detail, name, partial(late.value, row["n"]))
-    return stored.read(Event, {**row, "detail": detail})
+        more = {DOCUMENTS[row["event"]]: partial(late.value, row["n"])}
+    return stored.read(Event, {**row, "detail": StoredDetail(row.get("detail") or "{}", more)})
 
 
-class LateDetail(Mapping[str, Any]):
-    """A detail whose document is read when it is asked for."""
+class StoredDetail(Mapping[str, Any]):
+    """A detail as its text in the record, which is parsed when one of its fields is asked for, and its document.
 
-    def __init__(self, fields: Mapping[str, Any], name: str, document: Callable[[], Any]) -> None:
-        self._fields, self._name, self._document = fields, name, document
+    Of most events nobody asks for any.
+
+    Args:
+        text: the JSON text.
+        more: fields beside it, each with what gives it.
+    """
+
+    def __init__(self, text: str, more: Mapping[str, Callable[[], Any]]) -> None:
+        self._text, self._more = text, more
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(self._text)
+        return fields
 
     def __getitem__(self, name: str) -> Any:
-        return self._document() if name == self._name else self._fields[name]
+        if name in self._more:
+            return self._more[name]()
+        if f'"{name}"' not in self._text:  # names of fields have no letters that JSON escapes
+            raise KeyError(name)
+        return self._fields[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._more or (f'"{name}"' in self._text and name in self._fields)
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._fields, self._name))
+        return iter((*self._fields, *self._more))
 
     def __len__(self) -> int:
-        return len(self._fields) + 1
+        return len(self._fields) + len(self._more)
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 def records_of(event: Event) -> SetAsides:
@@ -217,3 +241,119 @@ def lasting(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
         detail = {name: value for name, value in detail.items() if name in _MEASURES[row["event"]]}
     detail.pop("certificate", None)  # of format 1
     return {**row, "detail": json.dumps(detail), "document": None, "format": 1}
+
+
+#: How rows are put in order.
+_ORDER = [("name", "ascending"), ("is_recent", "ascending"), ("n", "ascending")]
+
+
+class Rows:
+    """Some rows of the table, by number; they are copied out of it when they are asked for.
+
+    Args:
+        table: rows of all topologies, without their details.
+        details: details of the same rows: they are most of them, and stay in the pieces that were read.
+        late: their documents.
+        places: which of them these are.
+    """
+
+    def __init__(self, table: pa.Table, details: pa.ChunkedArray, late: LateColumn, places: pa.Array) -> None:
+        self._table, self._details, self._late, self._places = table, details, late, places
+
+    def columns(self, *names: str) -> list[list[Any]]:
+        """The values of some columns."""
+        rows = self._table.select(names).take(self._places)
+        return [rows[name].to_pylist() for name in names]
+
+    def events(self) -> list[Event]:
+        """Their events."""
+        rows = python_rows(self._table.take(self._places))
+        for row, place in zip(rows, self._places.to_pylist(), strict=True):
+            row["detail"] = self._details[place].as_py()
+        return [event_of(row, self._late) for row in rows]
+
+    def of(self, spans: Iterable[tuple[int, int]]) -> Rows:
+        """Some of these, by where each span of them begins and how long it is."""
+        import pyarrow as pa
+
+        places = pa.concat_arrays([self._places.slice(*span) for span in spans])
+        return Rows(self._table, self._details, self._late, places)
+
+
+def rows_by_topology(rows: pa.Table, floor: int, late: LateColumn) -> Iterator[tuple[str, bool, Rows]]:
+    """Each topology with its rows: first those of epochs that were rolled up, and then the others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, numbers = (rows[name].combine_chunks() for name in ("topology", "n"))
+    is_recent = _is_recent(rows) if floor else pc.is_valid(numbers)
+    columns = [names.dictionary_encode().indices, is_recent.cast(pa.int8()), numbers]
+    order = pc.sort_indices(pa.Table.from_arrays(columns, [name for name, _ in _ORDER]), _ORDER)
+    # Of pieces, rows would be copied one piece after the other.
+    whole = Rows(rows.drop_columns(["detail"]).combine_chunks(), rows["detail"], late, order)
+    runs = zip(names.take(order).to_pylist(), is_recent.take(order).to_pylist(), strict=True)
+    begin = 0
+    for (name, one_is_recent), run in groupby(runs):
+        count = sum(1 for _ in run)
+        yield name, not one_is_recent, whole.of([(begin, count)])
+        begin += count
+
+
+def late_numbers(rows: pa.Table) -> set[int]:
+    """Numbers of the rows that a look at the record does not need: those of epochs that were rolled up, but for a few
+    of each topology.
+
+    Args:
+        rows: all rows.
+    """
+    begins: dict[str, int] = {}
+    past: dict[str, Rows] = {}
+    for name, is_past, own in rows_by_topology(rows, 1, LateColumn("")):
+        if is_past:
+            past[name] = own
+        else:
+            begins[name] = own.columns("n")[0][0]
+    numbers: set[int] = set()
+    for name, own in past.items():
+        numbers.update(own.columns("n")[0])
+        numbers.difference_update(felt_rows(own, begins.get(name)).columns("n")[0])
+    return numbers
+
+
+def _is_recent(rows: pa.Table) -> pa.Array:
+    """Whether the epoch of a row was not rolled up."""
+    import pyarrow.compute as pc
+
+    epochs, is_plan = _epochs(rows), pc.match_substring(rows["event"], "planned").combine_chunks()
+    is_rolled_up = pc.match_substring(rows["detail"].filter(is_plan), f'"{ROLLED_UP}"').combine_chunks()
+    return pc.invert(pc.is_in(epochs, value_set=epochs.filter(is_plan).filter(is_rolled_up)))
+
+
+def _epochs(rows: pa.Table) -> pa.Array:
+    """The epoch of each row, as a text: its topology, its number, and its topology again as what ends both."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, numbers = (rows[name].combine_chunks() for name in ("topology", "epoch"))
+    return pc.binary_join_element_wise(names, names, pc.utf8_lpad(numbers.cast(pa.string()), 20, "0"))
+
+
+def felt_rows(past: Rows, begin: int | None) -> Rows:
+    """Rows of epochs that were rolled up, without which an event and those after it would tell something else.
+
+    These are the last move before it, all that comes after it, and the plans of their epochs. Nothing else of such an
+    epoch was pending by then: what is pending is of an epoch that has not ended. Where the lake is belongs to none.
+
+    Args:
+        past: the rows.
+        begin: number of the event; None for none: then that of the last plan.
+    """
+    numbers, kinds, epochs = past.columns("n", "event", "epoch")
+    if begin is None:
+        begin = max(n for n, kind in zip(numbers, kinds, strict=True) if kind == "planned")
+    later = bisect_left(numbers, begin)
+    move = next(([at] for at in reversed(range(later)) if kinds[at] == "moved"), [])
+    before = [*move, *(at for at in range(later) if kinds[at] == "relocated")]
+    of = {epochs[at] for at in (*before, *range(later, len(numbers)))}
+    plans = (at for at in range(later) if kinds[at] == "planned" and epochs[at] in of)
+    return past.of([*((at, 1) for at in sorted({*plans, *before})), (later, len(numbers) - later)])

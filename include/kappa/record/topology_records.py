@@ -6,62 +6,26 @@ Rows become events when their topology is asked for, those of epochs that ended 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import groupby
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.delta import row_files
-from kappa.delta.append_log import python_rows
+from kappa.delta.row_files import python_rows
 from kappa.record.epoch_record import EpochRecord, TopologyRecord, WholeRecord
-from kappa.record.events import LASTING, ROLLED_UP, STAGE_OF, Event, event_of
+from kappa.record.events import LASTING, STAGE_OF, Event, Rows, event_of, felt_rows, rows_by_topology
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kappa.delta.row_files import LateColumn
+    from kappa.delta.row_files import LateColumn, LateRows
 
 T = TypeVar("T")
 K = TypeVar("K")
-#: How rows are put in order.
-_ORDER = [("name", "ascending"), ("is_recent", "ascending"), ("n", "ascending")]
-
-
-class Rows:
-    """Some rows of the table, by number; they are copied out of it when they are asked for.
-
-    Args:
-        table: rows of all topologies, without their details.
-        details: details of the same rows: they are most of them, and stay in the pieces that were read.
-        late: their documents.
-        places: which of them these are.
-    """
-
-    def __init__(self, table: pa.Table, details: pa.ChunkedArray, late: LateColumn, places: pa.Array) -> None:
-        self._table, self._details, self._late, self._places = table, details, late, places
-
-    def columns(self, *names: str) -> list[list[Any]]:
-        """The values of some columns."""
-        rows = self._table.select(names).take(self._places)
-        return [rows[name].to_pylist() for name in names]
-
-    def events(self) -> list[Event]:
-        """Their events."""
-        rows = python_rows(self._table.take(self._places))
-        for row, place in zip(rows, self._places.to_pylist(), strict=True):
-            row["detail"] = self._details[place].as_py()
-        return [event_of(row, self._late) for row in rows]
-
-    def of(self, spans: Iterable[tuple[int, int]]) -> Rows:
-        """Some of these, by where each span of them begins and how long it is."""
-        import pyarrow as pa
-
-        places = pa.concat_arrays([self._places.slice(*span) for span in spans])
-        return Rows(self._table, self._details, self._late, places)
 
 
 class TopologyEvents:
@@ -71,13 +35,19 @@ class TopologyEvents:
         events: some of epochs that were not rolled up, oldest first.
         rows: rows of later ones of these.
         past: rows of epochs that were rolled up.
+        late: gives more of those, that were not read; None where there are none.
     """
 
     def __init__(
-        self, events: tuple[Event, ...] = (), *, rows: tuple[Rows, ...] = (), past: Rows | None = None
+        self,
+        events: tuple[Event, ...] = (),
+        *,
+        rows: tuple[Rows, ...] = (),
+        past: Rows | None = None,
+        late: Callable[[], list[Event]] | None = None,
     ) -> None:
         self._parts = events, rows  # replaced as one: threads ask for the same events
-        self._past = past
+        self._past, self._late = past, late
 
     def recent(self) -> tuple[Event, ...]:
         """Those of epochs that were not rolled up, oldest first."""
@@ -90,26 +60,31 @@ class TopologyEvents:
     def pending(self) -> tuple[Event, ...]:
         """Those, and of the others as many as it takes to tell what is live and pending; oldest first."""
         recent = self.recent()
+        if not {event.epoch for event in recent} <= {event.epoch for event in recent if event.event == "planned"}:
+            return self.whole()  # one has got an event since it was rolled up
         if self._past is None:
             return recent
-        return _in_order(*recent, *_felt(self._past, recent[0].n if recent else None).events())
+        return _in_order(*recent, *felt_rows(self._past, recent[0].n if recent else None).events())
 
     def whole(self) -> tuple[Event, ...]:
         """All, oldest first."""
-        return self.recent() if self._past is None else _in_order(*self._past.events(), *self.recent())
+        past = [] if self._past is None else self._past.events()
+        late = [] if self._late is None else self._late()
+        return _in_order(*late, *past, *self.recent()) if past or late else self.recent()
 
     def record(self, topology: str) -> TopologyRecord:
         """The record of the topology."""
-        return record_of(topology, self.pending(), whole=None if self._past is None else self.whole)
+        has_past = self._past is not None or self._late is not None
+        return record_of(topology, self.pending(), whole=self.whole if has_past else None)
 
     def with_rows(self, rows: Rows) -> TopologyEvents:
         """The same with more rows, of epochs that were not rolled up."""
         events, before = self._parts
-        return TopologyEvents(events, rows=(*before, rows), past=self._past)
+        return TopologyEvents(events, rows=(*before, rows), past=self._past, late=self._late)
 
     def after(self, events: Sequence[Event]) -> TopologyEvents:
         """The same with later events."""
-        return TopologyEvents((*self.recent(), *events), past=self._past)
+        return TopologyEvents((*self.recent(), *events), past=self._past, late=self._late)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,20 +136,22 @@ class TopologyRecords:
         own = _grouped(events, attrgetter("topology"))
         return self._with({name: self._own(name).after(own[name]) for name in own}, events[-1].n, events)
 
-    def with_rows(self, rows: pa.Table, *, floor: int, late: LateColumn) -> TopologyRecords:
+    def with_rows(self, rows: pa.Table, *, floor: int, late: LateColumn, late_rows: LateRows) -> TopologyRecords:
         """The same with more rows of the table, in any order, and with the floor that belongs to them.
 
         Args:
             rows: the rows, without their documents.
             floor: number of the last event that was rolled up.
             late: the documents.
+            late_rows: those of epochs that were rolled up that :func:`late_numbers` named then.
         """
         import pyarrow.compute as pc
 
         new: dict[str, TopologyEvents] = {}
-        for name, is_past, own in _by_topology(rows, floor, late):
-            before = new.get(name) or self._own(name)
-            new[name] = TopologyEvents(past=own) if is_past else before.with_rows(own)
+        for name, is_past, own in rows_by_topology(rows, floor, late):
+            past = partial(_past_events, late_rows, name) if late_rows.sizes() else None
+            before = new.get(name) or self._events.get(name) or TopologyEvents(late=past)
+            new[name] = TopologyEvents(past=own, late=past) if is_past else before.with_rows(own)
         relocations = list(map(event_of, python_rows(row_files.where(rows, "event", "relocated").sort_by("n"))))
         return replace(self._with(new, pc.max(rows["n"]).as_py(), relocations), floor=floor)
 
@@ -197,59 +174,8 @@ class TopologyRecords:
         return replace(self, last=last, place=place, _events={**self._events, **new}, _built=built)
 
 
-def _by_topology(rows: pa.Table, floor: int, late: LateColumn) -> Iterator[tuple[str, bool, Rows]]:
-    """Each topology with its rows: first those of epochs that were rolled up, and then the others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    names, numbers = (rows[name].combine_chunks() for name in ("topology", "n"))
-    is_recent = _is_recent(rows) if floor else pc.is_valid(numbers)
-    columns = [names.dictionary_encode().indices, is_recent.cast(pa.int8()), numbers]
-    order = pc.sort_indices(pa.Table.from_arrays(columns, [name for name, _ in _ORDER]), _ORDER)
-    # Of pieces, rows would be copied one piece after the other.
-    whole = Rows(rows.drop_columns(["detail"]).combine_chunks(), rows["detail"], late, order)
-    runs = zip(names.take(order).to_pylist(), is_recent.take(order).to_pylist(), strict=True)
-    begin = 0
-    for (name, one_is_recent), run in groupby(runs):
-        count = sum(1 for _ in run)
-        yield name, not one_is_recent, whole.of([(begin, count)])
-        begin += count
-
-
-def _is_recent(rows: pa.Table) -> pa.Array:
-    """Whether the epoch of a row was not rolled up."""
-    import pyarrow.compute as pc
-
-    epochs, is_plan = _epochs(rows), pc.match_substring(rows["event"], "planned").combine_chunks()
-    is_rolled_up = pc.match_substring(rows["detail"].filter(is_plan), f'"{ROLLED_UP}"').combine_chunks()
-    return pc.invert(pc.is_in(epochs, value_set=epochs.filter(is_plan).filter(is_rolled_up)))
-
-
-def _epochs(rows: pa.Table) -> pa.Array:
-    """The epoch of each row, as a text: its topology, its number, and its topology again as what ends both."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    names, numbers = (rows[name].combine_chunks() for name in ("topology", "epoch"))
-    return pc.binary_join_element_wise(names, names, pc.utf8_lpad(numbers.cast(pa.string()), 20, "0"))
-
-
-def _felt(past: Rows, begin: int | None) -> Rows:
-    """Rows of epochs that were rolled up, without which an event and those after it would tell something else.
-
-    These are the last move before it, all that comes after it, and the plans of their epochs. Nothing else of such an
-    epoch was pending by then: what is pending is of an epoch that has not ended.
-
-    Args:
-        past: the rows.
-        begin: number of the event; None for none.
-    """
-    numbers, kinds, epochs = past.columns("n", "event", "epoch")
-    later = len(numbers) if begin is None else bisect_left(numbers, begin)
-    move = next(([at] for at in reversed(range(later)) if kinds[at] == "moved"), [])
-    of = {epochs[at] for at in (*move, *range(later, len(numbers)))}
-    plans = [at for at in range(later) if kinds[at] == "planned" and epochs[at] in of]
-    return past.of([*((at, 1) for at in (*plans, *move)), (later, len(numbers) - later)])
+def _past_events(late_rows: LateRows, topology: str) -> list[Event]:
+    return list(map(event_of, late_rows.of(topology)))
 
 
 #: Wishes of people and schedulers about an epoch, as fields of its record.

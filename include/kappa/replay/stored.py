@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from kappa.errors import LedgerError, NewerFormatError
@@ -30,12 +31,11 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """
     arguments: dict[str, Any] = {}
     absent = []
-    for item in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
-        has_default = item.default is not MISSING or item.default_factory is not MISSING
-        if item.name in values and not (has_default and values[item.name] is None):
-            arguments[item.name] = values[item.name]
+    for name, has_default in _fields(kind):  # type: ignore[arg-type]  # a class has a hash
+        if name in values and not (has_default and values[name] is None):
+            arguments[name] = values[name]
         elif not has_default:
-            absent.append(item.name)
+            absent.append(name)
     if absent:
         raise LedgerError(
             f"A stored {kind.__name__} has no {', '.join(absent)}: it was cut short, or is something else. It has "
@@ -43,6 +43,14 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             absent=absent,
         )
     return kind(**arguments)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of a dataclass, and whether each has a default; a lake has many values of a few kinds."""
+    return tuple(
+        (item.name, item.default is not MISSING or item.default_factory is not MISSING) for item in fields(kind)
+    )
 
 
 def check_format(number: int | None, newest: int, *, what: str, where: str) -> None:
