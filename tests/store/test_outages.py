@@ -213,6 +213,18 @@ def test_a_creation_that_meets_another_one_is_tried_again(proxied_lake: str, pro
     assert proxy.counts()["PUT"] == 3
 
 
+def test_a_table_whose_creation_meets_another_one_is_created_again(proxied_lake: str, proxy: Proxy) -> None:
+    path, entry = f"{proxied_lake}/table", r"table/_delta_log/0+\.json$"
+    proxy.refuse(entry, "PUT", status=409, times=2)
+    create_table(path, NUMBERS)
+    assert open_table(path).version() == 0
+    proxy.refuse(entry.replace("table", "other"), "PUT", status=409)
+    with pytest.raises(
+        LakeUnreachableError, match=r"The first entry of .*/other is refused as present and then missin"
+    ):
+        create_table(f"{proxied_lake}/other", NUMBERS)
+
+
 def test_an_outage_within_a_creation_is_said_once(proxied_lake: str, proxy: Proxy) -> None:
     proxy.refuse("new$", "PUT", status=409)
     proxy.refuse("new$", "GET")
