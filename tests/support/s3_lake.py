@@ -160,7 +160,7 @@ LIMITS: dict[str, dict[str, float]] = {
     # It merges nothing; the heartbeats and looks at the record within it count. Of the GET the limit is higher, since
     # each second that a slice takes longer has one or two.
     "a small slice": {"HEAD": 7.2, "GET": 20.0, "PUT": 15.0, "LIST": 1.0},
-    "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 3, "LIST": 10},
+    "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 5, "LIST": 10},
     "a query": {"GET": 345, "LIST": 10},
     "a look at the status": {"GET": 150, "LIST": 8},
     "a replay of 60,000 records": {"HEAD": 45, "GET": 450, "PUT": 100, "LIST": 76},
