@@ -335,5 +335,6 @@ def test_drivers_killed_while_a_log_is_summed_up_and_cut_leave_it_readable(machi
         entry = machine.newest("moves")
         assert entry is not None and entry.offsets is not None and entry.version > version
         assert rows_of(path) == expected("moves", first, entry.offsets, machine.history())
+    machine.wait(lambda: store_of(path).head(entry_of(path, 399)) is None, "the last of the old entries is gone")
     entries = prove(machine, "moves", [first], step=100)
     assert (entries[0].version, entries[-1].version // 100) == (401, 22)
