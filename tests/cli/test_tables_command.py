@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import polars
 import pytest
 from deltalake import DeltaTable
 from support import live_lake
-from support.environments import ROOT
-from support.s3_server import ensure_python
+from support.path_readers import by_duckdb
 from typer.testing import CliRunner
 
 from kappa import clock
@@ -245,26 +243,10 @@ def test_a_snapshot_for_polars_reads_a_lake_whose_statement_has_a_note(
     assert isinstance(frame, polars.DataFrame) and sorted(frame["CustomerCardNo"]) == ["c1", "c2"]
 
 
-#: The extension is in a package: nothing is installed from DuckDB's own repository.
-_DUCKDB = """
-import json, pathlib, sys
-import duckdb, duckdb_extension_delta
-(extension,) = pathlib.Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
-connection = duckdb.connect()
-connection.sql(f"LOAD '{extension}'")
-for statement in json.load(sys.stdin):
-    connection.execute(statement)
-print(json.dumps(connection.execute('SELECT "CustomerCardNo" FROM retail_loyalty.rewards ORDER BY 1').fetchall()))
-"""
-
-
 def test_duckdb_reads_the_table_by_its_statements(hostile: Config) -> None:
     lines = statements(Engine.DUCKDB, NAME, {"rewards": paths_of(hostile).published("rewards")})
-    own = [line for line in lines if not line.startswith(("--", "INSTALL", "LOAD"))]
-    python = ensure_python(Config.from_env({}).cache, ROOT / "tests" / "support" / "duckdb.txt")
-    answer = subprocess.run([python, "-c", _DUCKDB], input=json.dumps(own), capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout) == [["c1"], ["c2"]]
+    own = [line for line in lines if not line.startswith(("--", "INSTALL", "LOAD"))]  # they come in packages
+    assert by_duckdb(*own, 'SELECT "CustomerCardNo" FROM retail_loyalty.rewards ORDER BY 1') == [["c1"], ["c2"]]
 
 
 @pytest.mark.spark

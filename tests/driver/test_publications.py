@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from support import epoch_record
-from support.live_lake import NAME, live_lake, open_run
+from support.live_lake import NAME, fill, live_lake, open_run
+from support.s3_options import config_on
 
 from kappa.config import Config
 from kappa.delta import tables, vacuum
+from kappa.delta.access import open_table
 from kappa.delta.publication import EPOCH, SEQ, Origin
 from kappa.delta.published import PublishedTable
 from kappa.driver.driven_epoch import DrivenEpoch
@@ -32,9 +34,14 @@ PLACE = "outputs/notifications"
 VALUES = {"string": "x", "timestamp[us, tz=UTC]": datetime(2026, 3, 1, tzinfo=UTC)}
 
 
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    return live_lake(tmp_path, monkeypatch)
+@pytest.fixture(params=["disk"])
+def config(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A lake with a live epoch of two slices."""
+    if request.param == "disk":
+        return live_lake(tmp_path, monkeypatch)
+    config = config_on(request.getfixturevalue("s3"), tmp_path)
+    fill(config)
+    return config
 
 
 @pytest.fixture
@@ -126,3 +133,21 @@ def test_a_table_is_not_published_while_it_lacks_what_readers_have_seen(
     publications.look(epoch.record(), is_asked=True, may_merge=True)
     published = DeltaTable(before.path)
     assert (published.transaction_version(EPOCH), published.transaction_version(SEQ)) == (1, committed.seq)
+
+
+@pytest.mark.parametrize("config", ["disk", "S3"], indirect=True)
+def test_a_table_that_is_merged_while_no_slice_comes_is_published(
+    config: Config, epoch: DrivenEpoch, publications: Publications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = shapes_of(epoch.topology)
+    monkeypatch.setattr(LedgerState, "shapes", property(lambda _: shapes))
+    publications.look(epoch.record(), is_asked=True)
+    path = epoch.paths.published("rewards")
+    assert open_table(path).to_pyarrow_table().num_rows == 0
+    run = open_run(config)
+    run.writer = epoch.writer
+    assert merge_between(run, is_asked=True)
+    committed = epoch.ledger.begun().committed
+    publications.look(epoch.record(), is_asked=True)
+    assert open_table(path).transaction_version(SEQ) == committed.seq
+    assert open_table(path).to_pyarrow_table().num_rows == 2

@@ -60,7 +60,7 @@ def test_a_commit_of_a_dead_driver_that_comes_late_is_refused(
     machine.produce(rows(12))
     epoch = machine.start_live()
     for number, (name, (table, nth)) in enumerate(COMMITS.items(), start=1):
-        held = proxy.hold(entries(machine, epoch, table), nth=nth)
+        held = proxy.hold(entries(machine.paths(epoch).place(table)), nth=nth)
         machine.produce(rows(12, first=12 * number), start_ms=START_MS + 60_000 * number)
         held.await_arrival(seconds=60)
         machine.kill(epoch)
@@ -83,7 +83,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     epoch = machine.start_live()
     driver = machine.beat(epoch).pid
     for number, (name, (table, nth)) in enumerate(COMMITS.items(), start=1):
-        lost = proxy.lose_answer(entries(machine, epoch, table), status=status, nth=nth)
+        lost = proxy.lose_answer(entries(machine.paths(epoch).place(table)), status=status, nth=nth)
         machine.produce(rows(12, first=12 * number), start_ms=START_MS + 60_000 * number)
         machine.settle(epoch)
         assert lost.answers == [200], name

@@ -98,7 +98,7 @@ def test_an_idle_epoch_and_small_slices_make_no_more_requests_than_measured(mach
     quiet = next((window for window in windows if not window["LIST"]), None)
     assert quiet is not None, "the driver lists objects all the time"
     assert excess(quiet, "a second without records") == {}
-    since, ledger = len(proxy.requests), entries(machine, epoch, "ledger")
+    since, ledger = len(proxy.requests), entries(machine.paths(epoch).ledger)
     for number in range(1, SLICES + 1):
         machine.produce([("account-1", number)], start_ms=START_MS + 600_000 + 1_000 * number)
         await_puts(machine, proxy, ledger, 3 * number, since)
@@ -158,9 +158,9 @@ def test_a_replay_is_moved_over_certified_rolled_back_and_removed_without_a_trac
     machine.settle(first)
     machine.prove({first: 1, second: 2})
 
-    assert keys(s3, machine.paths(second).root)
+    assert keys(machine, s3, second)
     control.retire(machine.config, machine.name, second, actor="test", reason="test")
-    assert keys(s3, machine.paths(second).root) == []
+    assert keys(machine, s3, second) == []
     machine.produce(rows(12), start_ms=START_MS + 3_120_000)
     machine.settle(first)
     check_plain_readers(machine, s3)

@@ -43,7 +43,7 @@ def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server, pr
 def first_claim(machine: S3Rig) -> tuple[str, Callable[[], object]]:
     """A driver is claiming its epoch; the entry that it writes, and what brings it there."""
     epoch = control.start(machine.config, machine.name, actor="test", reason="before an outage")
-    return entries(machine, epoch, "ledger"), lambda: None
+    return entries(machine.paths(epoch).ledger), lambda: None
 
 
 def commit_of_live_and_candidate(machine: S3Rig) -> tuple[str, Callable[[], object]]:
@@ -54,7 +54,9 @@ def commit_of_live_and_candidate(machine: S3Rig) -> tuple[str, Callable[[], obje
     machine.deploy(2)
     candidate = machine.plan_replay()
     machine.wait(lambda: machine.ledger(candidate).state().seq > 2, "the candidate replays")
-    return entries(machine, epoch, "ledger"), lambda: machine.produce(rows(12, first=500), start_ms=1_700_000_900_000)
+    return entries(machine.paths(epoch).ledger), lambda: machine.produce(
+        rows(12, first=500), start_ms=1_700_000_900_000
+    )
 
 
 def move_of_readers(machine: S3Rig) -> tuple[str, Callable[[], object]]:

@@ -51,7 +51,7 @@ def test_a_stream_goes_on_in_a_lake_that_was_deleted_and_put_back(machine: Rig, 
     shell.run(stop)
     machine.await_end(epoch)
 
-    obstore.delete(objects(s3), names(s3, "/outputs/moves/part-"))
+    obstore.delete(objects(s3), names(s3, f"/moves/{machine.paths(epoch).folder}/part-"))
     printed = shell.run(look, code=1)
     assert "PROBLEM: outputs/moves: data file" in printed and "is gone" in printed
     obstore.delete(objects(s3), names(s3))

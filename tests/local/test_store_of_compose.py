@@ -17,7 +17,7 @@ import yaml
 from support.airflow_stack import wait_for
 from support.environments import ROOT
 from support.programs import program
-from support.s3_server import VERSITYGW, ensure_versitygw
+from support.s3_server import VERSITYGW, ensure_built
 
 from kappa.config import Config
 from kappa_local import doctor
@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[str]:
     folder.mkdir()
     words = [{":9000": f"{HOST}:{port}", "/data": str(folder)}.get(word, word) for word in SERVICES["store"]["command"]]
     *_, health = SERVICES["store"]["healthcheck"]["test"]
-    command = [ensure_versitygw(Config.from_env({}).cache), *words]
+    command = [ensure_built(Config.from_env({}).cache, VERSITYGW), *words]
     with program(command, tmp_path / "store.log", environment("store", {})):
         wait_for(
             lambda: is_healthy(health.replace("localhost:9000", f"{HOST}:{port}")), _START_SECONDS, "it is healthy"

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from support.s3_server import ensure_built
 
 import kappa
+from kappa.config import Config
 from kappa.starters import StarterShape, starter, stem
 from kappa.starters.repository import repository
 
@@ -22,6 +24,7 @@ STEPS = {
     for step in yaml.safe_load(FILES[".github/workflows/kappa.yaml"])["jobs"]["plan"]["steps"]
     if "name" in step
 }
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 BOT = "github-actions[bot]"
 MARK = "<!-- kappa-plan -->\n"
 
@@ -121,3 +124,15 @@ def test_a_topology_that_can_be_neither_explained_nor_planned_is_shown_with_the_
     assert "a.partial" in listed and "b_broken.py does not import: RuntimeError: no rate" in listed
     assert partial.startswith("a.partial\n\n```text\n") and partial.endswith("\n```\n")
     assert "RuntimeError: no currency" in partial and "BrokerUnreachableError: " in partial
+
+
+def test_a_linter_of_workflows_has_no_objection_and_would_have_one(tmp_path: Path) -> None:
+    actionlint, file = ensure_built(Config.from_env({}).cache, ACTIONLINT), tmp_path / "kappa.yaml"
+
+    def objections(text: str) -> str:
+        file.write_text(text)
+        return subprocess.run([actionlint, file], capture_output=True, text=True, check=False).stdout
+
+    text = FILES[".github/workflows/kappa.yaml"]
+    assert objections(text) == ""
+    assert 'needs job "images" which does not exist' in objections(text.replace("needs: image", "needs: images"))

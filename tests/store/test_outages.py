@@ -198,11 +198,31 @@ def test_a_creation_without_an_answer_takes_no_longer_than_another_call(proxy: P
         proxy.close()
 
 
+def test_a_large_file_may_take_longer_to_be_created(proxy: Proxy, tmp_path: Path) -> None:
+    """The first entry of a published table after a cutover has tens of megabytes, and goes again as a whole."""
+    with lake_on(proxy.server, tmp_path, retries=Retries(retries=0, answer=timedelta(seconds=1))) as url:
+        proxy.delay_ms = 3_000.0
+        assert store_of(url).create(f"{url}/large", bytes(3 << 20))
+        assert proxy.counts() == {"PUT": 1}
+
+
 def test_a_creation_that_meets_another_one_is_tried_again(proxied_lake: str, proxy: Proxy) -> None:
     """S3 answers 409 to both of two that come at once, and maybe carries out neither."""
     proxy.refuse("new$", "PUT", status=409, times=2)
     assert store_of(proxied_lake).create(f"{proxied_lake}/new", b"one")
     assert proxy.counts()["PUT"] == 3
+
+
+def test_a_table_whose_creation_meets_another_one_is_created_again(proxied_lake: str, proxy: Proxy) -> None:
+    path, entry = f"{proxied_lake}/table", r"table/_delta_log/0+\.json$"
+    proxy.refuse(entry, "PUT", status=409, times=2)
+    create_table(path, NUMBERS)
+    assert open_table(path).version() == 0
+    proxy.refuse(entry.replace("table", "other"), "PUT", status=409)
+    with pytest.raises(
+        LakeUnreachableError, match=r"The first entry of .*/other is refused as present and then missin"
+    ):
+        create_table(f"{proxied_lake}/other", NUMBERS)
 
 
 def test_an_outage_within_a_creation_is_said_once(proxied_lake: str, proxy: Proxy) -> None:

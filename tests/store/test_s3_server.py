@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError
 from support.s3_proxy import CUT, Proxy, request_of, s3_proxy
-from support.s3_server import S3Server, ensure_versitygw, objects, s3_server
+from support.s3_server import VERSITYGW, S3Server, ensure_built, objects, s3_server
 
 from kappa.errors import ConfigError
 
@@ -89,8 +89,8 @@ def test_the_server_ends_with_its_context(tmp_path: Path) -> None:
 
 def test_a_server_that_cannot_be_built_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"^Go, which builds the S3 server .*versitygw@v1.8.0, was not found"):
-        ensure_versitygw(tmp_path / "cache")
+    with pytest.raises(ConfigError, match=r"^Go, which builds .*versitygw@v1.8.0, was not found"):
+        ensure_built(tmp_path / "cache", VERSITYGW)
     assert list(tmp_path.rglob("versitygw")) == []
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from kappa.delta import tables
+from kappa.delta.access import open_table
+from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import state_of
 from kappa.delta.publication import Origin
 from kappa.delta.published import PublishedTable
@@ -23,10 +23,14 @@ HIDDEN = frozenset(column.name for column in (tables.SEQ, *tables.LINEAGE))
 
 
 class Lake:
-    """A published table, and tables of epochs below it."""
+    """A published table, and tables of epochs below it.
 
-    def __init__(self, root: Path) -> None:
-        self.path = str(root / "shop.sales" / "sales")
+    Args:
+        root: a folder, or an address on S3.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.path = f"{root}/shop.sales/sales"
         self.published = PublishedTable(self.path, RETENTION)
 
     def source(self, epoch: int) -> str:
@@ -38,7 +42,7 @@ class Lake:
 
     def append(self, epoch: int, seq: int, *ids: str | None, **more: Any) -> None:
         rows = [{"_seq": seq, "id": name, "amount": seq, **more} for name in ids]
-        table = DeltaTable(self.source(epoch))
+        table = open_table(self.source(epoch))
         schema = pa.schema(table.schema().to_arrow())
         tables.append(self.source(epoch), pa.Table.from_pylist(rows, schema), seq, "plan")
 
@@ -58,15 +62,16 @@ class Lake:
         before = -1 if (state := state_of(self.path)) is None else state.version
         while not self.published.publish(self.origin(epoch), self.published.version):
             pass
-        return DeltaTable(self.path).version() - before
+        return open_table(self.path).version() - before
 
     def ids(self, version: int | None = None) -> list[str]:
-        return sorted(DeltaTable(self.path, version=version).to_pyarrow_table()["id"].to_pylist())
+        return sorted(open_table(self.path, version).to_pyarrow_table()["id"].to_pylist())
 
     def entry(self, version: int | None = None) -> list[dict[str, Any]]:
-        number = DeltaTable(self.path).version() if version is None else version
-        lines = Path(self.path, "_delta_log", f"{number:020}.json").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        number = open_table(self.path).version() if version is None else version
+        actions = actions_of(self.path, number)
+        assert actions is not None
+        return actions
 
     def changes(self, version: int) -> set[bool]:
         """Whether the files of an entry change rows."""

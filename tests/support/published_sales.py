@@ -9,17 +9,20 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
 
+from kappa.delta.damage import entry_number
+from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import EPOCH, SEQ, VERSION
+from kappa.store.stores import store_of
 from support.amounts import BEGIN, DAY, AmountsMixin
 from support.epochs import content, place, read_messages
 from support.path_readers import Rows, rows_of
 from support.processes import Rig
+from support.s3_lake import S3Rig
 
 _TOPOLOGY = '''
 """Sales, version {version}: each amount counts {version} times."""
@@ -117,8 +120,8 @@ class Sales(AmountsMixin, Rig):
     def entries(self, name: str) -> list[Entry]:
         """The entries of a published table, oldest first; its log begins with the first or with a checkpoint."""
         path = self.published(name)
-        log = Path(path, "_delta_log")
-        numbers = [int(file.name[:20]) for file in sorted(log.glob("[0-9]*.json"))]
+        files = store_of(path).files(f"{path}/_delta_log")
+        numbers = sorted(number for file in files if (number := entry_number(file.name)) is not None)
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
         first = numbers[0] + (numbers[0] > 0)  # with a checkpoint of that version
         state = state_of(path, first - 1) if first else LogState()
@@ -128,13 +131,9 @@ class Sales(AmountsMixin, Rig):
     def newest(self, name: str) -> Entry | None:
         """The newest entry of a published table, if there is one."""
         path = self.published(name)
-        last = state_of(path)
-        if last is None or not last.info:
-            return None
-        before = state_of(path, last.version - 1) if last.version else LogState()
-        assert before is not None
-        (actions,) = before.advance(path, last.version)
-        return _entry(before, actions)
+        state = state_of(path)
+        actions = None if state is None else actions_of(path, state.version)
+        return None if state is None or actions is None else _entry(state, actions)
 
     def await_shown(self, epoch: int, *names: str) -> None:
         """Wait until published tables show an epoch."""
@@ -156,11 +155,19 @@ class Sales(AmountsMixin, Rig):
 
         self.wait(is_shown, f"what epoch {epoch} committed is published")
 
+    def folders(self, *names: str) -> dict[str, list[str]]:
+        """The folders of published tables."""
+        return {name: store_of(self.config.lake).folders(self.published(name)) for name in names}
+
     def history(self) -> list[tuple[tuple[int, int], str, int]]:
         """The raw topic: place, account and amount of each record, in the order of its partitions."""
         messages = sorted(read_messages(self.config.bootstrap_servers, self.topic), key=place)
         rows = ((place(message), orjson.loads(content(message))) for message in messages)
         return [(at, row["id"], row["amount"]) for at, row in rows]
+
+
+class S3Sales(Sales, S3Rig):
+    """The same on S3."""
 
 
 def expected(name: str, epoch: int, offsets: Mapping[int, int], history: Sequence[tuple[Any, str, int]]) -> Rows:
@@ -218,13 +225,17 @@ def prove(machine: Sales, name: str, epochs: Sequence[int], *, step: int = 1) ->
             assert before.source_version <= after.source_version and not after.has_metadata
         if before.offsets and after.offsets:
             assert all(after.offsets.get(p, 0) >= offset for p, offset in before.offsets.items()), after.version
+    present = {file.path.removeprefix(f"{path}/") for file in store_of(path).files(path)}
+    sources: dict[tuple[int, int], LogState | None] = {}
     for entry in entries:
         place = "tables" if name == "balances" else "outputs"
-        paths = machine.paths(entry.epoch)
-        source = state_of(paths.place(f"{place}/{name}"), entry.source_version)
+        paths, of = machine.paths(entry.epoch), (entry.epoch, entry.source_version)
+        if of not in sources:
+            sources[of] = state_of(paths.place(f"{place}/{name}"), entry.source_version)
+        source = sources[of]
         assert source is not None
         assert entry.files == {f"{paths.folder}/{file}" for file in source.files}, entry.version
-        assert [file for file in entry.files if not Path(path, file).exists()] == [], entry.version
+        assert entry.files <= present, entry.version
         if entry.offsets is not None and entry.version % step == 0:
             assert rows_of(path, entry.version) == expected(name, entry.epoch, entry.offsets, history), entry.version
     return entries

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import orjson
@@ -19,6 +19,7 @@ from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.driver.processes.launcher import launch
 from kappa.kafka.broker import Broker
+from kappa.names import epoch_word
 from support.epochs import Place, content, place, read_messages
 from support.processes import Rig, rig
 from support.s3_options import write_options
@@ -40,6 +41,9 @@ COMMITS = {
     "table": ("tables/balances", 1),
     "commit": ("ledger", 3),
 }
+
+
+AnyS3Rig = TypeVar("AnyS3Rig", bound="S3Rig")
 
 
 @dataclass(kw_only=True)
@@ -70,17 +74,28 @@ class S3Rig(Rig):
 
 
 @contextlib.contextmanager
-def s3_rig(base: Path, kafka: Broker, topic: str, server: S3Server, proxy: Proxy, **settings: Any) -> Iterator[S3Rig]:
+def s3_rig(
+    base: Path,
+    kafka: Broker,
+    topic: str,
+    server: S3Server,
+    proxy: Proxy,
+    *,
+    kind: type[AnyS3Rig] = S3Rig,  # type: ignore[assignment]
+    **settings: Any,
+) -> Iterator[AnyS3Rig]:
     """A rig on a bucket: each process logs in by a client file, as those of a user do.
 
     Args:
         server: the store.
         proxy: where drivers find it.
+        kind: a rig that can do more.
         settings: other settings than those of a rig.
     """
+    base.mkdir(parents=True, exist_ok=True)
     direct, proxied = (_client_file(base, one) for one in (server, proxy.server))
     places = {"lake": f"{server.url}/{PREFIX}", "lake_client_file": direct}
-    with rig(base, kafka, topic, kind=S3Rig, **places, **settings) as machine:
+    with rig(base, kafka, topic, kind=kind, **places, **settings) as machine:
         machine.proxied = proxied
         yield machine
 
@@ -89,16 +104,21 @@ def _client_file(base: Path, server: S3Server) -> str:
     return str(write_options(server, base / f"{server.endpoint.rpartition(':')[2]}.properties"))
 
 
-def entries(machine: Rig, epoch: int, table: str) -> str:
-    """A pattern of the keys of a table's commits."""
-    _, _, key = machine.paths(epoch).root.partition(f"/{PREFIX}/")
-    return rf"^{PREFIX}/{key}/{table}/_delta_log/\d+\.json$"
+def entries(path: str) -> str:
+    """A pattern of the keys of a Delta table's commits."""
+    return rf"^{_key(path)}/_delta_log/\d+\.json$"
 
 
-def keys(server: S3Server, folder: str) -> list[str]:
-    """Objects below a folder of the lake."""
-    _, _, key = folder.partition(f"/{PREFIX}/")
-    return [meta["path"] for chunk in obstore.list(objects(server), prefix=f"{PREFIX}/{key}/") for meta in chunk]
+def keys(machine: Rig, server: S3Server, epoch: int) -> list[str]:
+    """Objects of an epoch, in its own folder and in those of its tables."""
+    prefix = _key(f"{machine.config.lake}/{machine.name}/")
+    of_topology = (meta["path"] for chunk in obstore.list(objects(server), prefix=prefix) for meta in chunk)
+    return [key for key in of_topology if re.search(rf"/_?{epoch_word(epoch)}/", key)]
+
+
+def _key(path: str) -> str:
+    """The key of a path in the lake."""
+    return f"{PREFIX}/{path.partition(f'/{PREFIX}/')[2]}"
 
 
 def check_plain_readers(machine: Rig, server: S3Server) -> None:
@@ -140,7 +160,7 @@ LIMITS: dict[str, dict[str, float]] = {
     # It merges nothing; the heartbeats and looks at the record within it count. Of the GET the limit is higher, since
     # each second that a slice takes longer has one or two.
     "a small slice": {"HEAD": 7.2, "GET": 20.0, "PUT": 15.0, "LIST": 1.0},
-    "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 3, "LIST": 10},
+    "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 5, "LIST": 10},
     "a query": {"GET": 345, "LIST": 10},
     "a look at the status": {"GET": 150, "LIST": 8},
     "a replay of 60,000 records": {"HEAD": 45, "GET": 450, "PUT": 100, "LIST": 76},

@@ -166,7 +166,7 @@ def _command(kind: Kind, port: int, data: Path | None, versions: Path | None) ->
     if versions is not None:
         versions.mkdir(exist_ok=True)
         options = ["--versioning-dir", versions]
-    return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", *options, data]
+    return [ensure_built(cache, VERSITYGW), "--port", f"{HOST}:{port}", "posix", *options, data]
 
 
 def _plain_environment() -> dict[str, str]:
@@ -207,27 +207,24 @@ def ensure_python(cache: Path, lock: Path) -> Path:
     return filled(cache / f"{lock.stem}-{content}", install) / "bin" / "python"
 
 
-def ensure_versitygw(cache: Path) -> Path:
-    """The program versitygw; built when the cache lacks it, which takes two minutes.
+def ensure_built(cache: Path, module: str) -> Path:
+    """A program of a module of Go; built when the cache lacks it, which takes two minutes.
 
     Raises:
         ConfigError: there is no Go, or the build failed.
     """
+    name, version = module.rpartition("/")[2].split("@")
 
     def install(partial: Path) -> None:
         go = shutil.which("go")
         if go is None:
             raise ConfigError(
-                f"Go, which builds the S3 server {VERSITYGW}, was not found. Install it and put `go` on the PATH "
-                f"(Debian: `apt-get install golang-go`), or use the server moto."
+                f"Go, which builds {module}, was not found. Install it and put `go` on the PATH "
+                f"(Debian: `apt-get install golang-go`)."
             )
-        _run(
-            [go, "install", VERSITYGW],
-            f"{VERSITYGW} could not be built. Check the network and GOPROXY",
-            GOBIN=str(partial),
-        )
+        _run([go, "install", module], f"{module} could not be built. Check the network and GOPROXY", GOBIN=str(partial))
 
-    return filled(cache / f"versitygw-{VERSITYGW.rpartition('@')[2]}", install) / "versitygw"
+    return filled(cache / f"{name}-{version}", install) / name
 
 
 def _run(command: Sequence[str | Path], objection: str, **environment: str) -> None:

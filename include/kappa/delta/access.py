@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
+#: How often a creation is tried whose first entry S3 refuses: with 409 to two at once, of which it may carry out
+#: neither. Then ``deltalake`` looks for that entry, and says this.
+_CREATIONS = 5
+_NEITHER = "Invalid table version: 0"
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -67,18 +71,28 @@ def create_table(
         LakeRefusedError: it refuses.
     """
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    with answers(path):
-        DeltaTable.create(
-            path,
-            schema,
-            mode="ignore",
-            partition_by=list(partition_by) or None,
-            configuration=dict(configuration or {}),
-            # Names of Delta's own are checked for misspelling, as long as there are no others.
-            raise_if_key_not_exists=all(name.startswith("delta.") for name in configuration or {}),
-            storage_options=storage_options(path),
-        )
+    for attempt in range(_CREATIONS):
+        try:
+            with answers(path):
+                DeltaTable.create(
+                    path,
+                    schema,
+                    mode="ignore",
+                    partition_by=list(partition_by) or None,
+                    configuration=dict(configuration or {}),
+                    # Names of Delta's own are checked for misspelling, as long as there are no others.
+                    raise_if_key_not_exists=all(name.startswith("delta.") for name in configuration or {}),
+                    storage_options=storage_options(path),
+                )
+            return
+        except DeltaError as error:
+            if _NEITHER not in str(error):
+                raise
+            if attempt == _CREATIONS - 1:
+                why = f"The first entry of {path} is refused as present and then missing, {_CREATIONS} times."
+                raise LakeUnreachableError(f"{why} Look at the store: kappa doctor", path=path) from error
 
 
 def write(

@@ -142,7 +142,8 @@ class Live:
                 if self._publications.look(record):  # of commits: no slice waits for it
                     query.between(partial(self._publications.look, record, may_merge=True))
                 if record.epoch(epoch.paths.epoch).backfills:
-                    query.between(self._backfill_now)
+                    voice.watchdog.begin("waiting for the slice before a backfill", is_long=True)
+                    query.between(self._backfill_now, is_waiting=True)
         finally:
             query.close()
 

@@ -50,25 +50,27 @@ def make_durable(
 
 
 def record_files(run: EpochRun) -> None:
-    """Put on record what the data files that tables gained between two slices hold; no row where there are none.
+    """Put on record to which versions tables went between two slices, and what their new data files hold; no row where
+    there are none. Published tables show what is on record.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
     versions = {place: tables.version_after(run.paths.place(place), last) for place, last in state.recorded.items()}
-    if detail := make_durable(run.paths, state.recorded, versions):
-        run.ledger.append(
-            LedgerRow(
-                kind="files",
-                seq=state.seq,
-                writer=run.writer,
-                at=clock.now(),
-                code=run.code,
-                delta_versions=versions,
-                detail=detail,
-            )
+    if versions == state.recorded:
+        return
+    run.ledger.append(
+        LedgerRow(
+            kind="files",
+            seq=state.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            delta_versions=versions,
+            detail=make_durable(run.paths, state.recorded, versions),
         )
+    )
 
 
 def effect_places(topology: Topology) -> list[str]:

@@ -79,9 +79,12 @@ class LiveQuery:
         """Whether micro-batches still come."""
         return self.error is None and bool(self._query.isActive)
 
-    def between(self, act: Callable[[], object]) -> None:
-        """Do something between two slices; nothing when one is being worked on."""
-        if not self._busy.acquire(blocking=False):
+    def between(self, act: Callable[[], object], *, is_waiting: bool = False) -> None:
+        """Do something between two slices; nothing when one is being worked on, unless its end is waited for.
+
+        Who does not wait gets no turn while slices follow each other without a pause.
+        """
+        if not self._busy.acquire(blocking=is_waiting):
             return
         try:
             if not self._closing and self.error is None:

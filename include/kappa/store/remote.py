@@ -99,12 +99,13 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`.
 
         After an answer that was lost a missing object may still be on its way: the same bytes are sent again until the
-        store says yes, or shows what is there. All of these together take as long as one call may.
+        store says yes, or shows what is there. All of these together take as long as one call may, and longer only by
+        the time that the bytes of a large file take.
         """
         import obstore
 
         own = self._retries or retries_of(path)
-        each = ObjectStore(own.within(own.longest / _CREATIONS))
+        each = ObjectStore(own.within(own.longest / _CREATIONS).carrying(len(data)))
         store, key = each._opened(path)
         with answers(path):
             for attempt in range(_CREATIONS):

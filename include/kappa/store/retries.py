@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+#: What a slow line carries in a second.
+_SECOND_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Retries:
@@ -33,6 +36,14 @@ class Retries:
         part = min(1.0, span / self.longest)
         answer = self.answer * part
         return replace(self, retry_for=self.retry_for * part, answer=answer, connection=min(self.connection, answer))
+
+    def carrying(self, size: int) -> Retries:
+        """The same for calls that send this many bytes: an answer may take as much longer as they do on a slow line."""
+        pieces = size // _SECOND_BYTES
+        if not pieces:
+            return self
+        # A power of two, since each span has clients of its own.
+        return replace(self, answer=self.answer + timedelta(seconds=1 << pieces.bit_length()))
 
     def retry_config(self) -> dict[str, Any]:
         """Retries, as obstore takes them."""
