@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kappa.config import Config
-from kappa.spark.session import FEW_CORES, merge_bytes, serial_collector, settings
+from kappa.spark.session import FEW_CORES, ONE_COMPILER, merge_bytes, serial_collector, settings
 
 JAVA = "spark.driver.extraJavaOptions"
 COLLECTOR = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize=256m"
@@ -33,8 +33,15 @@ def test_a_heap_begins_with_half_of_the_memory_given_in_a_unit(memory: str, opti
 def test_few_cores_collect_in_one_thread_and_many_by_the_jvms_default() -> None:
     few = session_settings(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
     assert few == f"{COLLECTOR} -Xmn512m -Xms768m -XX:InitialHeapSize=1536m"
-    for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
-        assert JAVA not in session_settings(KAPPA_SPARK_MASTER=master)
+    assert JAVA not in session_settings(KAPPA_SPARK_MASTER=f"local[{FEW_CORES + 1}]")
+
+
+def test_a_driver_whose_tasks_run_on_a_cluster_has_one_compiler_and_its_executors_have_both() -> None:
+    options = session_settings(KAPPA_SPARK_MASTER="spark://somewhere:7077")
+    assert options[JAVA] == ONE_COMPILER
+    assert "spark.executor.extraJavaOptions" not in options
+    own = session_settings(KAPPA_SPARK_MASTER="yarn", KAPPA_SPARK_CONF=f'{{"{JAVA}": "-Dx=y"}}')
+    assert own[JAVA] == "-Dx=y"
 
 
 def test_a_cluster_merges_smaller_tables_than_the_spark_of_one_host() -> None:

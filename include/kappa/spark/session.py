@@ -100,6 +100,9 @@ EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 #: Up to this many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice.
 #: G1, which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
+#: On a cluster a driver's JVM plans, and its executors compute: of its processor time in the first minutes of a replay
+#: two thirds were its compilers' (docs/decisions/the-compiler-of-a-young-driver.md).
+ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 #: Where Spark has the memory and the cores of the driver's host, its merges take several times as long as those of the
 #: driver's process, so they are for tables that are larger by this factor.
 _ON_ONE_HOST = 4
@@ -313,6 +316,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
     options = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
     if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
         options["spark.jars"] = ",".join(paths)
+        options[JAVA_OPTIONS] = ONE_COMPILER
     else:
         options["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
         # On this host the jars are read where they are; spark.jars would copy them at each start.
