@@ -164,7 +164,7 @@ class _Sampler:
             self._add(driver, PYTHON, PYTHON)
         used: Counter[str] = Counter()
         for who, seconds in self._used.values():
-            used[who] += seconds
+            used[who] += seconds  # type: ignore[assignment]  # counted in seconds
         return used
 
     def _add(self, pid: int, who: str, children: str) -> None:

@@ -60,7 +60,7 @@ def test_a_late_publication_names_no_file_that_upkeep_removed(
 ) -> None:
     """Whatever the clocks say: the publication before may have been made by a host whose clock was ahead."""
     monkeypatch.setattr(vacuum, "COMPACT_AFTER", 2)
-    monkeypatch.setattr("kappa.delta.published._MOST_ENTRIES", most_entries)
+    monkeypatch.setattr("kappa.delta.published.MOST_ENTRIES", most_entries)
     now = datetime.now(UTC)
     monkeypatch.setattr(clock, "now", lambda: now)
     lake.append(1, 1, "a")

@@ -144,9 +144,9 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
 
-    added = [
+    added: list[AddAction | RemoveAction] = [
         AddAction(
             path=file["path"],
             size=file["size"],

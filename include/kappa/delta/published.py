@@ -49,7 +49,7 @@ _LARGE_COMMIT = 1000
 LOG_ENTRIES = 1800
 #: Commits of the epoch's table that a publication takes one by one. Beyond them the state of the table as a whole is
 #: compared: files that were merged meanwhile may be gone.
-_MOST_ENTRIES = 200
+MOST_ENTRIES = 200
 #: After this time without a look the last entry is looked for: it may have been cleaned up.
 LOOK_SECONDS = 60.0
 
@@ -168,7 +168,7 @@ class PublishedTable:
         if shown is None or folder != f"_{epoch_word(shown.epoch)}":
             return set()
         first = shown.source_version + 1
-        entries = (actions_of(f"{self.path}/{folder}", number) for number in range(first, first + _MOST_ENTRIES))
+        entries = (actions_of(f"{self.path}/{folder}", number) for number in range(first, first + MOST_ENTRIES))
         return {
             action["add"]["path"]
             for actions in takewhile(lambda one: one is not None, entries)
@@ -179,7 +179,7 @@ class PublishedTable:
     def _change(self, state: LogState, before: Shown | None, origin: Origin) -> Publication:
         if before is None or before.epoch != origin.epoch:
             return self._whole(state, origin)
-        if not 0 < origin.version - before.source_version <= _MOST_ENTRIES:
+        if not 0 < origin.version - before.source_version <= MOST_ENTRIES:
             return self._whole(state, origin)
         entries = [actions_of(origin.path, number) for number in range(before.source_version + 1, origin.version + 1)]
         present = [actions for actions in entries if actions is not None]
