@@ -202,10 +202,12 @@ def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over
     ledger = Ledger(story.paths(1).ledger)
     ledger.claim("driver", "c", ledger.state(), environment={"environment": other.id})
     words = ["upgrade", "--all", "--slices", "0", "--history-stands"]
-    result = CliRunner().invoke(app, words, env=config.to_env())
-    assert result.exit_code == 0, result.output
-    (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
-    assert "pricing was 1.0, and is missing now" in line
+    for more in ([], ["--reason", "new", "--detach", "--execute"]):
+        result = CliRunner().invoke(app, [*words, *more], env=config.to_env())
+        assert result.exit_code == 0, result.output
+        (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
+        assert "pricing was 1.0, and is missing now" in line
+    assert Epochs(config.lake).record("a.elsewhere").epoch(1).upgrade is not None
 
 
 def test_an_error_of_one_topology_is_its_own_answer(

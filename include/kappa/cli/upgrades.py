@@ -181,21 +181,19 @@ def _all(history_stands: bool, slices: int, reason: str, *, execute: bool, wait:
 
 def _report(items: Sequence[ReleaseUpgrade]) -> None:
     """The table of all live epochs, and below it what stopped some, and what is to be known of others."""
-    from kappa.control.release_upgrades import Standing
-
     rows = [
         (item.topology, item.epoch, item.code[:12], item.to_code[:12] or None, item.evidence, item.standing)
         for item in items
     ]
     table(rows, ("topology", "epoch", "code", "this release", "evidence", "verdict"))
     for item in items:
-        if item.reasons or item.command:
+        warnings = () if item.proposal is None else tuple(finding.line for finding in item.proposal.warnings)
+        lines = [*item.reasons, *(line for line in warnings if line not in item.reasons)]
+        if lines or item.command:
             say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
-            say(f"  {line}" for line in item.reasons)
+            say(f"  {line}" for line in lines)
+        if item.command:
             say(f"  {item.command}")
-        if item.standing == Standing.READY and item.proposal is not None and item.proposal.warnings:
-            say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
-            say(f"  {finding.line}" for finding in item.proposal.warnings)
 
 
 def _plain(items: Sequence[ReleaseUpgrade]) -> list[Any]:
