@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.config import Config
-from kappa.driver.processes import launches, rehearsals
+from kappa.driver.processes import launches
+from kappa.driver.processes.rehearsals import Rehearsal, rehearse
 from kappa.errors import KappaError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -24,8 +25,8 @@ from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.topology import Topology, registry
-from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
+from kappa.topology import Topology
+from kappa.topology.shapes import Timing, timings_from_dict, timings_of
 
 if TYPE_CHECKING:
     from kappa.record.epoch_record import EpochRecord
@@ -79,12 +80,12 @@ def switch(
     code = str(request.detail["code"])
     try:
         root = code_store.extract(config.lake, code, config.home)
-        topology = registry.load_apart(root / "topologies", paths.topology)
     except KappaError as error:
         _withdraw(epochs, request, f"{type(error).__name__}: {error}")
         return
-    if obstacle := _obstacle(config, epochs, paths, ledger, root):
-        _withdraw(epochs, request, obstacle)
+    rehearsal = _rehearsal(config, epochs, paths, ledger, root)
+    if rehearsal.obstacle:
+        _withdraw(epochs, request, rehearsal.obstacle)
         return
     state = ledger.begun()
     name = savepoint_name(paths.epoch, state.seq)
@@ -103,9 +104,9 @@ def switch(
                 "from": request.detail["from"],
                 "at": state.position.as_dict(),
                 "savepoint": name,
-                "masked": masked_of(topology),
-                "times": timings_as_dict(timings_of(topology.sources)),
-                **floors_detail(_floors(state, running, topology, bound)),
+                "masked": rehearsal.masked,
+                "times": rehearsal.times,
+                **floors_detail(_floors(state, running, timings_from_dict(rehearsal.times), bound)),
             },
         )
     )
@@ -114,23 +115,25 @@ def switch(
     crash_point("upgraded", state.seq)
 
 
-def _obstacle(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, root: Path) -> str:
-    """Why the interpreter of the next driver cannot run this code; empty where it can."""
+def _rehearsal(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, root: Path) -> Rehearsal:
+    """What this code says in the interpreter of the next driver; an obstacle with what helps."""
     own = launches.own_environment(epochs.record(paths.topology), paths.epoch, ledger.state().claim)
     python = launches.python(config, own)
-    line = rehearsals.obstacle(python, root, paths.topology)
-    return line and (
-        f"The interpreter {python} of epoch {paths.epoch} cannot run code {root.name[:12]}: {line}. The old code "
-        "goes on. Stop the epoch, and start it with the interpreter of an environment that can: "
-        f"kappa start {paths.topology} --in-this-environment"
+    rehearsal = rehearse(python, root, paths.topology)
+    if not rehearsal.obstacle:
+        return rehearsal
+    return Rehearsal(
+        obstacle=f"The interpreter {python} of epoch {paths.epoch} cannot run code {root.name[:12]}: "
+        f"{rehearsal.obstacle}. The old code goes on. Stop the epoch, and start it with the interpreter of an "
+        f"environment that can: kappa start {paths.topology} --in-this-environment"
     )
 
 
-def _floors(state: BegunState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:
+def _floors(state: BegunState, before: Topology, after: Mapping[str, Timing], bound: Mapping[str, str]) -> Floors:
     """Where frontiers stand whose grace becomes longer."""
     old, new = (
-        {bound.get(topic, topic): timing.grace_ms for topic, timing in timings_of(topology.sources).items()}
-        for topology in (before, after)
+        {bound.get(topic, topic): timing.grace_ms for topic, timing in timings.items()}
+        for timings in (timings_of(before.sources), after)
     )
     return of_longer_grace(state.position, state.committed.stream_times, old, new, state.floored)
 
