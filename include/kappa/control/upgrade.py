@@ -269,14 +269,17 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
 
 
 def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 600.0) -> None:
-    """Wait until the live epoch's driver runs the new code; one that died is started again.
+    """Wait until the new code has committed a slice, or waits for records after it read what there was.
+
+    A driver of the old code that died is started again. One of the new code that ends or is stuck ends the wait: what
+    stopped it may stop the driver of the next epoch.
 
     Raises:
         MoveRefusedError: the driver withdrew it; the message says why.
-        DriverNotRunningError: it is not made yet; it stays asked for.
+        DriverNotRunningError: it is not made yet, and stays asked for; or the driver of the new code does not get on.
     """
     paths = EpochPaths(lake=config.lake, topology=proposal.topology, epoch=proposal.epoch)
-    deadline = time.monotonic() + timeout_seconds
+    ledger, deadline, writer = Ledger(paths.ledger), time.monotonic() + timeout_seconds, ""
     revival = process.Revival(config, {proposal.topology: proposal.epoch})  # the driver starts its successor itself
     while time.monotonic() < deadline:
         record = epochs_of(config.lake).record(proposal.topology)
@@ -287,14 +290,33 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
             raise MoveRefusedError(f"The upgrade of {proposal.topology!r} was withdrawn: {why}", epoch=proposal.epoch)
         beat = heartbeat.read(paths.heartbeat)
         if epoch.code == proposal.to_code and beat is not None and beat.code == proposal.to_code:
-            return
+            if beat.is_idle or _has_committed(ledger):
+                return
+            state = process.driver_status(config, proposal.topology, proposal.epoch).state
+            if state == "stuck" or (state in ("stopped", "dead") and beat.writer == writer):
+                raise DriverNotRunningError(
+                    f"The driver of epoch {proposal.epoch} of {proposal.topology!r} is {state} with the new code, "
+                    f"before its first commit: {beat.message}. See its log; `kappa status {proposal.topology}`.",
+                    epoch=proposal.epoch,
+                )
+            writer = beat.writer if state in ("running", "slow") else writer
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
+    is_over = epochs_of(config.lake).record(proposal.topology).epoch(proposal.epoch).code == proposal.to_code
+    outcome = "has not committed a slice with" if is_over else "does not run"
+    rest = "" if is_over else "; the upgrade stays asked for"
     raise DriverNotRunningError(
-        f"The driver of epoch {proposal.epoch} of {proposal.topology!r} does not run the new code after "
-        f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {proposal.topology}`.",
+        f"The driver of epoch {proposal.epoch} of {proposal.topology!r} {outcome} the new code after "
+        f"{timeout_seconds:.0f} s{rest}. See its log; `kappa status {proposal.topology}`.",
         epoch=proposal.epoch,
     )
+
+
+def _has_committed(ledger: Ledger) -> bool:
+    """Whether the code of the last upgrade has committed a slice."""
+    state = ledger.state()
+    last = state.committed
+    return last is not None and state.upgrade is not None and last.seq > state.upgrade.seq
 
 
 def _trial(
