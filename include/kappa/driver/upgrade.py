@@ -42,7 +42,7 @@ def overtaken(epochs: Epochs, paths: EpochPaths, epoch: EpochRecord, state: Ledg
 
     Puts the upgrade on record where the driver that made it died before it could. Idempotent.
     """
-    if state.upgrade is not None and epoch.upgrade is not None:
+    if state.upgrade is not None and not _is_on_record(epoch, state.upgrade):
         _conclude(epochs, paths, state.upgrade)
     if state.upgrade is None or state.upgrade.code == running:
         return None
@@ -86,6 +86,9 @@ def switch(
     rehearsal = _rehearsal(config, epochs, paths, ledger, root)
     if rehearsal.obstacle:
         _withdraw(epochs, request, rehearsal.obstacle)
+        return
+    pending = epochs.record(paths.topology).epoch(paths.epoch).upgrade
+    if pending is None or pending.n != request.n:  # withdrawn while the new code was asked
         return
     state = ledger.begun()
     name = savepoint_name(paths.epoch, state.seq)
@@ -165,18 +168,32 @@ def expire_savepoints(epochs: Epochs, paths: EpochPaths, before: datetime) -> No
     epochs.change(paths.topology, decide)
 
 
+def _is_on_record(epoch: EpochRecord, row: LedgerRow) -> bool:
+    return any(event.detail.get("upgrade") == row.detail["asked"] for event in epoch.upgraded)
+
+
 def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
-    """Put an upgrade that the ledger holds on record, once."""
+    """Put an upgrade that the ledger holds on record, once.
+
+    The row decides, also for a request that was withdrawn or replaced in the moment before it.
+    """
 
     def decide(now: Now) -> Sequence[Event]:
-        request = now.record.epoch(paths.epoch).upgrade
-        if request is None or request.n != row.detail["asked"]:
+        epoch, asked = now.record.epoch(paths.epoch), row.detail["asked"]
+        requests = [one for one in now.record.recent_events if one.n == asked and one.event == "upgrade"]
+        if _is_on_record(epoch, row) or not requests:
             return []
+        request, late = requests[0], []
         detail = {
             name: request.detail[name] for name in ("code", "from", "version", "verdict") if name in request.detail
         }
         detail |= {"upgrade": request.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
-        return [now.event("upgraded", paths.epoch, actor=request.actor, reason=request.reason, detail=detail)]
+        if epoch.upgrade is not None and epoch.upgrade.n != asked:
+            why = f"the driver went over to code {row.code[:12]} before it could be replaced"
+            past = {"upgrade": epoch.upgrade.n}
+            late = [now.event("upgrade_withdrawn", paths.epoch, actor="driver", reason=why, detail=past)]
+        upgraded = now.event("upgraded", paths.epoch, actor=request.actor, reason=request.reason, detail=detail)
+        return [*late, upgraded]
 
     epochs.change(paths.topology, decide)
 

@@ -35,8 +35,8 @@ def answer(folder: Path, topology: str) -> dict[str, Any]:
         importlib.import_module(module)
     for room in _ROOMS:
         package = importlib.import_module(f"kappa.{room}")
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+        for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(one.name)
     from kappa.topology import registry
     from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 
