@@ -16,6 +16,7 @@ import kappa
 from kappa import clock
 from kappa.cli import app
 from kappa.config import Config
+from kappa.control import environments
 from kappa.control import release_upgrades as releases
 from kappa.control import upgrade as upgrading
 from kappa.control.release_upgrades import ReleaseUpgrade, Standing
@@ -267,6 +268,22 @@ def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over
         (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
         assert "pricing was 1.0, and is missing now" in line
     assert Epochs(config.lake).record("a.elsewhere").epoch(1).upgrade is not None
+
+
+def test_the_epochs_own_environment_counts_where_its_driver_strays(config: Config, former: Path) -> None:
+    story = live(config, "a.strays", former)
+    here = interpreters.own(config).environment
+    own = replace(here, distributions={"pricing": "1.0"})
+    files.store(story.paths(1), own)
+    ledger = Ledger(story.paths(1).ledger)
+    strays = {"environment": here.id, "instead_of": own.id}
+    ledger.claim("driver", "c", ledger.state(), environment=strays)
+    record = Epochs(config.lake).record("a.strays")
+    (finding,) = environments.upgrade_findings(config, record, 1)
+    assert finding.code == "upgrade-other-environment" and "pricing was 1.0" in finding.message
+    assert environments.backfill_findings(config, record, 1) == [], "its driver computes here"
+    here_too = replace(config, launcher="here")
+    assert environments.upgrade_findings(here_too, record, 1) == [], "the next one is started by this one"
 
 
 def test_an_error_of_one_topology_is_its_own_answer(

@@ -179,8 +179,8 @@ def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
     """
 
     def decide(now: Now) -> Sequence[Event]:
-        epoch, asked = now.record.epoch(paths.epoch), row.detail["asked"]
-        requests = [one for one in now.record.recent_events if one.n == asked and one.event == "upgrade"]
+        epoch, number = now.record.epoch(paths.epoch), row.detail["asked"]
+        requests = [one for one in now.record.recent_events if one.n == number and one.event == "upgrade"]
         if _is_on_record(epoch, row) or not requests:
             return []
         request, late = requests[0], []
@@ -188,7 +188,7 @@ def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
             name: request.detail[name] for name in ("code", "from", "version", "verdict") if name in request.detail
         }
         detail |= {"upgrade": request.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
-        if epoch.upgrade is not None and epoch.upgrade.n != asked:
+        if epoch.upgrade is not None and epoch.upgrade.n != number:
             why = f"the driver went over to code {row.code[:12]} before it could be replaced"
             past = {"upgrade": epoch.upgrade.n}
             late = [now.event("upgrade_withdrawn", paths.epoch, actor="driver", reason=why, detail=past)]
