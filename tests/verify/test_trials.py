@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.page_lake import TopologyStory, steady
+from support.page_lake import TopologyStory, report, steady
 
 from kappa import clock
 from kappa.config import Config
@@ -18,7 +18,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Append, Source, Topology
 from kappa.verify import trial as trials
-from kappa.verify.trial import Trial
+from kappa.verify.trial import Trial, slices_due, trial_range
 
 AFTER = Topology(
     name="a.tried",
@@ -109,3 +109,20 @@ def test_a_log_with_fewer_records_than_the_slices_read_is_no_evidence(
     (why,) = evidence.findings
     assert why.code == "upgrade-without-evidence" and "records of slice 3 by now" in why.message
     assert evidence.report is None
+
+
+@pytest.mark.parametrize(("slices", "due"), [(1, 1), (3, 3), (9, 3)])
+def test_all_slices_are_due_that_were_to_be_computed_or_that_there_ever_were(
+    slices: int, due: int, story: TopologyStory
+) -> None:
+    assert slices_due(Ledger(story.paths(1).ledger).state(), slices) == due
+
+
+def test_one_slice_of_the_running_code_does_not_stand_for_three(story: TopologyStory) -> None:
+    state = Ledger(story.paths(1).ledger).state()
+    commits = (*state.commits[:-1], replace(state.commits[-1], code="of the last upgrade"))
+    assert len(trial_range(replace(state, commits=commits), 3, "of the last upgrade")[1]) == 1
+    parts: Any = {"tables": (), "outputs": (), "checks": (), "thresholds": (), "determinism": None, "set_aside": 0}
+    same = replace(report(AFTER.name), **parts)
+    assert not Trial(report=same, slices=1, due=slices_due(state, 3), rows=5).is_equal
+    assert Trial(report=same, slices=3, due=slices_due(state, 3), rows=5).is_equal

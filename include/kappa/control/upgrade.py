@@ -56,7 +56,7 @@ class Upgrade:
         findings: objections to it.
         evidence: the last slices computed again, compared with what is there; None if that was not done.
         slices: how many slices that are.
-        due: how many there would be if all files of the epoch were still there.
+        due: how many it takes: all that were to be computed, or as many as the epoch has ever had.
         rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
         gaps: what of these slices could not be compared, a sentence per table.
         replaces: content hash of the code of a pending upgrade that this one withdraws; empty where none is pending.

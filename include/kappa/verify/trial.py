@@ -52,7 +52,7 @@ class Trial:
             candidate's; None where there is none, and then the findings say why.
         findings: objections, to the code and to the evidence.
         slices: how many slices are compared.
-        due: how many there would be if all files of the epoch were still there.
+        due: how many it takes: all that were to be computed, or as many as the epoch has ever had.
         rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
         gaps: what of these slices could not be compared, a sentence per table.
     """
@@ -115,10 +115,11 @@ def trial(
     findings = inspected(session, after)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    due = len(_comparable(state, running)[-slices:])
+    due = slices_due(state, slices)
     base, rows = trial_range(state, slices, running)
     if base is None or not rows:
-        return Trial(report=None, findings=(*findings, *without_evidence(_why_none(paths, due))), due=due)
+        is_other = not _comparable(state, running)
+        return Trial(report=None, findings=(*findings, *without_evidence(_why_none(paths, is_other))), due=due)
     name = f"upgrade-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with Broker(config.bootstrap_servers) as broker:
@@ -227,6 +228,15 @@ def _compared(
     return _Comparison(report=report, checks=tuple(checks), rows=total, gaps=tuple(gaps))
 
 
+def slices_due(state: LedgerState, slices: int) -> int:
+    """How many slices it takes to show that rows are equal: all that were to be computed, or all of a young epoch.
+
+    Its seed is number 0. Slices of earlier code count: few that the running code wrote show little.
+    """
+    last = state.committed
+    return 0 if last is None else min(slices, last.seq)
+
+
 def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:
     """The commit to start from, and those to compute again: the last ones, at most this many, as far as readable.
 
@@ -259,8 +269,8 @@ def _follows(row: LedgerRow, before: LedgerRow, running: str) -> bool:
     return all((end.get(part.topic, part.partition) or 0) == part.start for part in row.ranges)
 
 
-def _why_none(paths: EpochPaths, due: int) -> str:
-    if due:
+def _why_none(paths: EpochPaths, is_other: bool) -> str:
+    if not is_other:
         return f"the files of epoch {paths.epoch} from before its last slices are gone (KAPPA_KEEP_MINUTES)."
     return f"the last slices of epoch {paths.epoch} were not written by the code that it runs."
 
