@@ -16,16 +16,19 @@ import kappa
 from kappa import clock
 from kappa.cli import app
 from kappa.config import Config
+from kappa.control import environments
 from kappa.control import release_upgrades as releases
 from kappa.control import upgrade as upgrading
 from kappa.control.release_upgrades import ReleaseUpgrade, Standing
 from kappa.control.upgrade import Upgrade
+from kappa.driver.upgrade import overtaken
 from kappa.environments import files, interpreters
 from kappa.errors import KappaError
 from kappa.names import code_file
 from kappa.record import code as code_store
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.spark.session import LazySession
 
 INCLUDE = Path(kappa.__file__).parents[1]
@@ -141,6 +144,63 @@ def test_an_upgrade_that_was_asked_for_is_not_asked_for_again(config: Config, fo
     assert [one.event for one in Epochs(config.lake).record("a.twice").events].count("upgrade") == 1
 
 
+def test_a_pending_upgrade_is_withdrawn_by_the_release_that_the_epoch_runs(config: Config, former: Path) -> None:
+    story = live(config, "a.back")
+    running = story.epochs.record("a.back").epoch(1).code
+    other = code_store.store(config.lake, config.topologies, "a.back", platform=former)
+    story.tell(1, "upgrade", clock.now(), code=other, version="1", history_stands=True, **{"from": running})
+    item = look(config, "a.back")
+    assert item.standing == Standing.READY and f"to code {other[:12]} is withdrawn" in item.reasons[0]
+    words = ["upgrade", "a.back", "--reason", "not now", "--execute"]
+    assert "upgrade that live epoch 1 of a.back" in CliRunner().invoke(app, words[:2], env=config.to_env()).output
+    assert go_over(config, item).standing == Standing.CURRENT
+    record = Epochs(config.lake).record("a.back")
+    assert (record.epoch(1).upgrade, record.epoch(1).code) == (None, running)
+    assert (record.events[-1].event, record.events[-1].actor) == ("upgrade_withdrawn", "ada")
+    assert look(config, "a.back").standing == Standing.CURRENT
+    story.tell(1, "upgrade", clock.now(), code=other, version="1", history_stands=True, **{"from": running})
+    result = CliRunner().invoke(app, words, env=config.to_env())
+    assert result.exit_code == 0 and "The upgrade is withdrawn" in result.output, result.output
+    assert Epochs(config.lake).record("a.back").events[-1].reason == "not now"
+
+
+def test_a_pending_upgrade_to_other_code_is_replaced(config: Config, former: Path) -> None:
+    story = live(config, "a.other", former)
+    running = story.epochs.record("a.other").epoch(1).code
+    story.tell(1, "upgrade", clock.now(), code="of 0.2", version="1", history_stands=True, **{"from": running})
+    item = look(config, "a.other", history_stands=True)
+    assert item.standing == Standing.READY
+    assert go_over(config, item).standing == Standing.ASKED
+    *_, withdrawn, request = Epochs(config.lake).record("a.other").events
+    assert (withdrawn.event, request.event) == ("upgrade_withdrawn", "upgrade")
+    pending = Epochs(config.lake).record("a.other").epoch(1).upgrade
+    assert pending is not None and pending.detail["code"] == item.to_code
+
+
+def test_an_upgrade_that_the_ledger_has_is_not_withdrawn(config: Config, former: Path) -> None:
+    story = live(config, "a.late")
+    record = story.epochs.record("a.late")
+    detail = {"code": "of 0.2", "version": "1", "history_stands": True, "from": record.epoch(1).code}
+    story.tell(1, "upgrade", clock.now(), **detail)
+    early = look(config, "a.late")
+    ledger, request = Ledger(story.paths(1).ledger), story.epochs.record("a.late").epoch(1).upgrade
+    assert request is not None
+    ledger.claim("d", "c", ledger.state())
+    place = {"at": {}, "savepoint": "before-upgrade-e1-s3"}
+    row = LedgerRow(
+        kind="upgrade", seq=3, writer="d", at=clock.now(), code="of 0.2", detail={"asked": request.n, **place}
+    )
+    ledger.append(row)
+    assert look(config, "a.late").standing == Standing.REFUSED
+    late = go_over(config, early)  # it has looked before the driver wrote its row
+    assert "went over to code of 0.2 before its upgrade was withdrawn" in late.reasons[0]
+    epochs = Epochs(config.lake)
+    why = overtaken(epochs, story.paths(1), epochs.record("a.late").epoch(1), ledger.state(), "c")
+    assert why is not None and epochs.record("a.late").epoch(1).code == "of 0.2", "the ledger decides"
+    assert overtaken(epochs, story.paths(1), epochs.record("a.late").epoch(1), ledger.state(), "of 0.2") is None
+    assert [one.event for one in epochs.record("a.late").events].count("upgraded") == 1
+
+
 def test_a_stopped_epoch_goes_over_when_it_is_started(config: Config, former: Path) -> None:
     live(config, "a.stopped", former).tell(1, "stop", clock.now())
     item = go_over(config, look(config, "a.stopped", history_stands=True))
@@ -202,10 +262,28 @@ def test_another_environment_than_the_drivers_is_named_before_an_epoch_goes_over
     ledger = Ledger(story.paths(1).ledger)
     ledger.claim("driver", "c", ledger.state(), environment={"environment": other.id})
     words = ["upgrade", "--all", "--slices", "0", "--history-stands"]
-    result = CliRunner().invoke(app, words, env=config.to_env())
-    assert result.exit_code == 0, result.output
-    (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
-    assert "pricing was 1.0, and is missing now" in line
+    for more in ([], ["--reason", "new", "--detach", "--execute"]):
+        result = CliRunner().invoke(app, [*words, *more], env=config.to_env())
+        assert result.exit_code == 0, result.output
+        (line,) = [line for line in result.output.splitlines() if line.endswith("[upgrade-other-environment]")]
+        assert "pricing was 1.0, and is missing now" in line
+    assert Epochs(config.lake).record("a.elsewhere").epoch(1).upgrade is not None
+
+
+def test_the_epochs_own_environment_counts_where_its_driver_strays(config: Config, former: Path) -> None:
+    story = live(config, "a.strays", former)
+    here = interpreters.own(config).environment
+    own = replace(here, distributions={"pricing": "1.0"})
+    files.store(story.paths(1), own)
+    ledger = Ledger(story.paths(1).ledger)
+    strays = {"environment": here.id, "instead_of": own.id}
+    ledger.claim("driver", "c", ledger.state(), environment=strays)
+    record = Epochs(config.lake).record("a.strays")
+    (finding,) = environments.upgrade_findings(config, record, 1)
+    assert finding.code == "upgrade-other-environment" and "pricing was 1.0" in finding.message
+    assert environments.backfill_findings(config, record, 1) == [], "its driver computes here"
+    here_too = replace(config, launcher="here")
+    assert environments.upgrade_findings(here_too, record, 1) == [], "the next one is started by this one"
 
 
 def test_an_error_of_one_topology_is_its_own_answer(

@@ -101,11 +101,13 @@ def _one(
         return
     upgrading.upgrade(settings, proposal, history_stands=history_stands, actor=actor(), reason=reason)
     is_wanted = epochs_of(settings.lake).record(topology).epoch(proposal.epoch).is_wanted
-    if wait and is_wanted:
+    if wait and is_wanted and not proposal.is_withdrawal:
         upgrading.await_switch(settings, proposal)
     epoch = epochs_of(settings.lake).record(topology).epoch(proposal.epoch)
     if json:
         say_json({"epoch": proposal.epoch, "code": epoch.code, "is_made": epoch.upgrade is None})
+    elif proposal.is_withdrawal:
+        say(f"The upgrade is withdrawn. Epoch {proposal.epoch} goes on with code {proposal.from_code[:12]}.")
     elif epoch.upgrade is None:
         detail = epoch.upgraded[-1].detail
         say(
@@ -121,6 +123,8 @@ def _one(
 def _way(proposal: Upgrade) -> str:
     """How to make the upgrade that is shown."""
     command = f"kappa upgrade {proposal.topology}"
+    if proposal.is_withdrawal:
+        return f"The epoch runs the deployed code, and needs no word of yours: {command} --reason '...' --execute"
     if proposal.is_proven:
         return f"Only the release of Kappa is another, and its results are equal: {command} --reason '...' --execute"
     return f"If history stands as it is, declare it: {command} --history-stands --reason '...' --execute"
@@ -181,21 +185,19 @@ def _all(history_stands: bool, slices: int, reason: str, *, execute: bool, wait:
 
 def _report(items: Sequence[ReleaseUpgrade]) -> None:
     """The table of all live epochs, and below it what stopped some, and what is to be known of others."""
-    from kappa.control.release_upgrades import Standing
-
     rows = [
         (item.topology, item.epoch, item.code[:12], item.to_code[:12] or None, item.evidence, item.standing)
         for item in items
     ]
     table(rows, ("topology", "epoch", "code", "this release", "evidence", "verdict"))
     for item in items:
-        if item.reasons or item.command:
+        warnings = () if item.proposal is None else tuple(finding.line for finding in item.proposal.warnings)
+        lines = [*item.reasons, *(line for line in warnings if line not in item.reasons)]
+        if lines or item.command:
             say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
-            say(f"  {line}" for line in item.reasons)
+            say(f"  {line}" for line in lines)
+        if item.command:
             say(f"  {item.command}")
-        if item.standing == Standing.READY and item.proposal is not None and item.proposal.warnings:
-            say(f"{item.topology}, epoch {item.epoch}, {item.standing}:")
-            say(f"  {finding.line}" for finding in item.proposal.warnings)
 
 
 def _plain(items: Sequence[ReleaseUpgrade]) -> list[Any]:

@@ -71,24 +71,32 @@ def missing_environment(config: Config, record: TopologyRecord, epoch: int) -> M
 
 def backfill_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
     """That a command of this process would compute rows of an epoch in another environment than its driver does."""
-    other = _other_than_here(config, record, epoch)
+    claim = last_claim(config, record.topology, epoch)
+    other = None if claim is None else _other_than_here(config, record, epoch, claim.environment)
     return [] if other is None else backfill_rules.other_environment(record.topology, epoch, *other)
 
 
 def upgrade_findings(config: Config, record: TopologyRecord, epoch: int) -> list[Finding]:
-    """That a command of this process tries code for an epoch in another environment than its driver will."""
-    other = _other_than_here(config, record, epoch)
+    """That a command of this process tries code for an epoch in another environment than its next driver will have.
+
+    That is the epoch's own, also where the present driver runs in another one, unless no host has it.
+    """
+    claim = last_claim(config, record.topology, epoch)
+    if claim is None:
+        return []
+    own = launches.own_environment(record, epoch, claim)
+    is_gone = not own or _here(config, own) not in (own, None)
+    other = _other_than_here(config, record, epoch, claim.environment if is_gone else own)
     return [] if other is None else upgrade_rules.other_environment(record.topology, epoch, *other)
 
 
-def _other_than_here(config: Config, record: TopologyRecord, epoch: int) -> tuple[str, str] | None:
-    """Id of the environment of an epoch's driver, and how this process's differs, in words; None where it does not."""
-    claim = last_claim(config, record.topology, epoch)
+def _other_than_here(config: Config, record: TopologyRecord, epoch: int, environment: str) -> tuple[str, str] | None:
+    """An environment's id, and how this process's differs from it, in words; None where it does not."""
     here = interpreters.own(config).environment
-    if claim is None or claim.environment in ("", here.id):
+    if environment in ("", here.id):
         return None
-    then = files.read(_paths(config, record, epoch), claim.environment)
-    return claim.environment, files.listed(files.compared(then, here))
+    then = files.read(_paths(config, record, epoch), environment)
+    return environment, files.listed(files.compared(then, here))
 
 
 def _here(config: Config, environment: str) -> str | None:

@@ -123,11 +123,12 @@ def propose(
         files = code_store.changed_files(config.lake, epoch.code, config.topologies, topology)
         item = replace(item, to_code=code_store.code_hash(config.topologies, topology))
         authors = [name for name in files if not name.startswith("include/")]
-        if not files:
+        pending = "" if epoch.upgrade is None else epoch.upgrade.detail["code"]
+        if not files and not pending:
             item = replace(item, standing=Standing.CURRENT, command="")
         elif authors:
             item = replace(item, standing=Standing.OWN, reasons=(_changed(authors),))
-        elif epoch.upgrade is not None and epoch.upgrade.detail["code"] == item.to_code:
+        elif pending == item.to_code:
             is_running = driver_status(config, topology, epoch.epoch).is_running
             way = f"kappa status {topology}" if is_running else f"kappa start {topology} --execute"
             item = replace(item, standing=Standing.ASKED, command=way)
@@ -150,6 +151,8 @@ def judged(item: ReleaseUpgrade, proposal: Upgrade, *, history_stands: bool) -> 
     if proposal.refusals:
         reasons = tuple(finding.line for finding in proposal.refusals)
         return replace(item, reasons=reasons, command=_command(proposal.refusals[0], item.topology))
+    if proposal.is_withdrawal:
+        return replace(item, standing=Standing.READY, reasons=tuple(proposal.render()), command="")
     if report is not None and report.verdict != Verdict.SAME:
         return replace(item, reasons=tuple(report.render()), command=f"kappa replay {item.topology}")
     if proposal.is_equal or history_stands:
@@ -188,7 +191,7 @@ def go_over(
             upgrading.upgrade(config, proposal, history_stands=vouches, actor=actor, reason=reason)
             crash_point("upgrade.asked")
         is_wanted = epochs_of(config.lake).record(item.topology).epoch(item.epoch).is_wanted
-        if wait and is_wanted:
+        if wait and is_wanted and not proposal.is_withdrawal:
             upgrading.await_switch(config, proposal)
     except Exception as error:  # of this topology alone: the others have an answer of their own
         return _stopped(config, item, error)

@@ -56,9 +56,10 @@ class Upgrade:
         findings: objections to it.
         evidence: the last slices computed again, compared with what is there; None if that was not done.
         slices: how many slices that are.
-        due: how many there would be if all files of the epoch were still there.
+        due: how many it takes: all that were to be computed, or as many as the epoch has ever had.
         rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
         gaps: what of these slices could not be compared, a sentence per table.
+        replaces: content hash of the code of a pending upgrade that this one withdraws; empty where none is pending.
         is_release: whether the author's files are the same, and only the platform differs.
         is_equal: whether all slices that were due gave all that they wrote, which is something.
     """
@@ -75,6 +76,7 @@ class Upgrade:
     due: int = 0
     rows: int = 0
     gaps: tuple[str, ...] = ()
+    replaces: str = ""
     is_release: bool = False
     is_equal: bool = False
 
@@ -82,6 +84,11 @@ class Upgrade:
     def is_proven(self) -> bool:
         """Whether nobody has to vouch for the rows: the step is the same, and both platforms gave equal rows."""
         return self.is_release and self.is_equal
+
+    @property
+    def is_withdrawal(self) -> bool:
+        """Whether the epoch runs the deployed code, and a pending upgrade to other code is all that changes."""
+        return bool(self.replaces) and self.to_code == self.from_code
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -96,11 +103,17 @@ class Upgrade:
 
     def render(self) -> list[str]:
         """Lines of text for people."""
+        if self.is_withdrawal:
+            name, code = f"{self.topology}, live epoch {self.epoch}", self.replaces[:12]
+            line = f"The pending upgrade of {name}, to code {code} is withdrawn; code {self.from_code[:12]} goes on"
+            return [line, *(f"  {finding.line}" for finding in self.refusals)]
         lines = [
             f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code "
             f"{self.from_code[:12]}) -> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice "
             "boundary; history stays as it is"
         ]
+        if self.replaces:
+            lines.append(f"  The pending upgrade to code {self.replaces[:12]} is withdrawn")
         lines += [f"  {finding.line}" for finding in (*self.refusals, *self.warnings)]
         return lines + [f"  {line}" for line in (self.evidence.render() if self.evidence else ())]
 
@@ -134,7 +147,19 @@ def propose(
     epoch = record.epoch(record.live)
     written = _written_shapes(config, topology, record.live)
     deployed = code_store.code_hash(config.topologies, topology)
-    findings = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
+    replaces = _replaced(config, record, deployed)
+    if replaces and epoch.code == deployed:
+        return Upgrade(
+            topology=topology,
+            epoch=epoch.epoch,
+            from_code=epoch.code,
+            to_code=deployed,
+            from_version=epoch.version,
+            to_version=epoch.version,
+            findings=tuple(_busy(record, replaces)),
+            replaces=replaces,
+        )
+    findings = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record, replaces)]
     before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
     after: Topology | None = None
     try:
@@ -166,6 +191,7 @@ def propose(
         due=trial.due if trial else 0,
         rows=trial.rows if trial else 0,
         gaps=trial.gaps if trial else (),
+        replaces=replaces,
         is_release=bool(files) and all(name.startswith("include/") for name in files),
         is_equal=trial is not None and trial.is_equal,
     )
@@ -196,7 +222,9 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
 
     Returns at once; see :func:`await_switch`.
 
-    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
+    One commit to the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers
+    to. A pending upgrade to other code is withdrawn in the same commit; where the epoch runs the deployed code, that is
+    all. A driver that has written its ledger row at the same time has made it all the same, and puts that on record.
 
     Args:
         proposal: what :func:`propose` gave.
@@ -209,8 +237,9 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
         MoveRefusedError: the live epoch or its code is another by now, or another change is pending.
     """
     topology = proposal.topology
-    if not (history_stands or proposal.is_proven) or not reason.strip():
-        word = "" if proposal.is_proven else " --history-stands"
+    needs_no_word = proposal.is_proven or proposal.is_withdrawal
+    if not (history_stands or needs_no_word) or not reason.strip():
+        word = "" if needs_no_word else " --history-stands"
         raise UsageError(
             "An upgrade leaves every row as the old code made it. State that this is right, and why: "
             f"kappa upgrade {topology}{word} --reason '...' --execute. Otherwise: kappa replay {topology}"
@@ -243,7 +272,7 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
-        busy = _busy(record)
+        busy = _busy(record, proposal.replaces)
         if busy:
             raise MoveRefusedError(" ".join(map(str, busy)), findings=[finding.code for finding in busy])
         if record.live != proposal.epoch or record.epoch(proposal.epoch).code != proposal.from_code:
@@ -254,29 +283,47 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
                 live=record.live,
                 code=running,
             )
-        return [now.event("upgrade", proposal.epoch, actor=actor, reason=reason, detail=detail)]
+        pending, events = record.epoch(proposal.epoch).upgrade, []
+        if pending is not None:
+            past = {"upgrade": pending.n}
+            events = [now.event("upgrade_withdrawn", proposal.epoch, actor=actor, reason=reason, detail=past)]
+        if not proposal.is_withdrawal:
+            events.append(now.event("upgrade", proposal.epoch, actor=actor, reason=reason, detail=detail))
+        return events
 
-    def look_again(_: object) -> None:
+    def look_again(events: Sequence[Event]) -> None:
         code_store.store_again(config.lake, config.topologies, topology, proposal.to_code)
+        row = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=proposal.epoch).ledger).state().upgrade
+        past = {event.detail["upgrade"] for event in events if event.event == "upgrade_withdrawn"}
+        if row is not None and row.detail["asked"] in past:
+            raise MoveRefusedError(
+                f"The driver of epoch {proposal.epoch} of {topology!r} went over to code {row.code[:12]} before its "
+                f"upgrade was withdrawn, and puts that on record. Ask again: kappa upgrade {topology}",
+                code=row.code,
+            )
 
     effects, now = epochs.effects(epochs.now(topology), decide, after=look_again)
     stored_code = Effect(
         what=f"store code {proposal.to_code[:12]} of {topology}", values={"code": proposal.to_code}, make=store_code
     )
-    if now.record.epoch(proposal.epoch).is_wanted:
+    if now.record.epoch(proposal.epoch).is_wanted and not proposal.is_withdrawal:
         effects = process.with_driver(effects, config, topology, proposal.epoch)
-    return Act(effects=(stored_code, *effects), outcome=lambda: None)
+    before = () if proposal.is_withdrawal else (stored_code,)
+    return Act(effects=(*before, *effects), outcome=lambda: None)
 
 
 def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 600.0) -> None:
-    """Wait until the live epoch's driver runs the new code; one that died is started again.
+    """Wait until the new code has committed a slice, or waits for records after it read what there was.
+
+    A driver of the old code that died is started again. One of the new code that ends or is stuck ends the wait: what
+    stopped it may stop the driver of the next epoch.
 
     Raises:
         MoveRefusedError: the driver withdrew it; the message says why.
-        DriverNotRunningError: it is not made yet; it stays asked for.
+        DriverNotRunningError: it is not made yet, and stays asked for; or the driver of the new code does not get on.
     """
     paths = EpochPaths(lake=config.lake, topology=proposal.topology, epoch=proposal.epoch)
-    deadline = time.monotonic() + timeout_seconds
+    ledger, deadline, writer = Ledger(paths.ledger), time.monotonic() + timeout_seconds, ""
     revival = process.Revival(config, {proposal.topology: proposal.epoch})  # the driver starts its successor itself
     while time.monotonic() < deadline:
         record = epochs_of(config.lake).record(proposal.topology)
@@ -287,14 +334,33 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
             raise MoveRefusedError(f"The upgrade of {proposal.topology!r} was withdrawn: {why}", epoch=proposal.epoch)
         beat = heartbeat.read(paths.heartbeat)
         if epoch.code == proposal.to_code and beat is not None and beat.code == proposal.to_code:
-            return
+            if beat.is_idle or _has_committed(ledger):
+                return
+            state = process.driver_status(config, proposal.topology, proposal.epoch).state
+            if state == "stuck" or (state in ("stopped", "dead") and beat.writer == writer):
+                raise DriverNotRunningError(
+                    f"The driver of epoch {proposal.epoch} of {proposal.topology!r} is {state} with the new code, "
+                    f"before its first commit: {beat.message}. See its log; `kappa status {proposal.topology}`.",
+                    epoch=proposal.epoch,
+                )
+            writer = beat.writer if state in ("running", "slow") else writer
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
+    is_over = epochs_of(config.lake).record(proposal.topology).epoch(proposal.epoch).code == proposal.to_code
+    outcome = "has not committed a slice with" if is_over else "does not run"
+    rest = "" if is_over else "; the upgrade stays asked for"
     raise DriverNotRunningError(
-        f"The driver of epoch {proposal.epoch} of {proposal.topology!r} does not run the new code after "
-        f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {proposal.topology}`.",
+        f"The driver of epoch {proposal.epoch} of {proposal.topology!r} {outcome} the new code after "
+        f"{timeout_seconds:.0f} s{rest}. See its log; `kappa status {proposal.topology}`.",
         epoch=proposal.epoch,
     )
+
+
+def _has_committed(ledger: Ledger) -> bool:
+    """Whether the code of the last upgrade has committed a slice."""
+    state = ledger.state()
+    last = state.committed
+    return last is not None and state.upgrade is not None and last.seq > state.upgrade.seq
 
 
 def _trial(
@@ -310,8 +376,21 @@ def _trial(
         return trial(config, session, paths, record.epoch(live).code, after, slices, progress=progress)
 
 
-def _busy(record: TopologyRecord) -> list[Finding]:
+def _replaced(config: Config, record: TopologyRecord, deployed: str) -> str:
+    """Content hash of the code of a pending upgrade to other code; empty for none, and for one that the ledger has."""
+    epoch = record.epoch(record.live_epoch())
+    if epoch.upgrade is None or epoch.upgrade.detail["code"] == deployed:
+        return ""
+    row = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger).state().upgrade
+    is_made = row is not None and row.detail["asked"] == epoch.upgrade.n
+    return "" if is_made else str(epoch.upgrade.detail["code"])
+
+
+def _busy(record: TopologyRecord, replaces: str) -> list[Finding]:
+    """What is under way and keeps the epoch's code as it is, but for a pending upgrade to code that is replaced."""
     pending = record.epoch(record.live_epoch()).upgrade
+    if pending is not None and pending.detail["code"] == replaces:
+        pending = None
     return upgrade_rules.epoch_is_busy(
         record.topology,
         record.candidate.epoch if record.candidate else None,

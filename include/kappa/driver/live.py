@@ -23,6 +23,7 @@ from kappa.faults import crash_point
 from kappa.names import query_checkpoints
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange
+from kappa.presence import heartbeat
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_state import BegunState
 from kappa.spark.live_query import LiveQuery
@@ -117,10 +118,10 @@ class Live:
             if state.position != end:
                 self._slices.towards(state, end, "catching up with the log")
             elif is_bounded:
-                voice.say("live")
+                voice.say(heartbeat.LIVE)
                 merges.idle()
             return
-        voice.say("live")
+        voice.say(heartbeat.LIVE)
         session = engines.session  # it may take long to start
         epoch.ledger.check_claim(epoch.writer)  # the query's checkpoint may be a successor's by now
         query = LiveQuery(
@@ -136,7 +137,7 @@ class Live:
         )
         try:
             while query.is_active() and (record := self._serving()) is not None:
-                voice.watchdog.begin("watching micro-batches")
+                voice.watchdog.begin(heartbeat.WATCHING)
                 time.sleep(self._epoch.config.idle_seconds / 2)
                 query.between(merges.merge_when_due)  # a slice is another thread's, and so is the ledger then
                 if self._publications.look(record):  # of commits: no slice waits for it
@@ -152,9 +153,9 @@ class Live:
         self._begin_serving()
         cut = self._slices.onward(state)
         if cut is not None:
-            self._slices.cut(state, cut, sends="live", what="live")
+            self._slices.cut(state, cut, sends="live", what=heartbeat.LIVE)
             return
-        self._voice.say("live")
+        self._voice.say(heartbeat.LIVE)
         self._merges.idle(0.5)
 
     def _begin_serving(self) -> None:

@@ -10,6 +10,7 @@ from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.voice import Voice
 from kappa.errors import StaleWriterError, first_line
+from kappa.presence import heartbeat
 from kappa.slices.merging import merge_between, unmerged_since
 
 
@@ -28,7 +29,7 @@ class Merges:
         Args:
             share: of the pause between two looks.
         """
-        self._voice.watchdog.begin("waiting for what comes next")
+        self._voice.watchdog.begin(heartbeat.WAITING)
         self.merge_when_due()
         time.sleep(share * self._epoch.config.idle_seconds)
 

@@ -25,6 +25,7 @@ from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.presence.heartbeat import LIVE
 from kappa.record import chains, rollup
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
@@ -154,7 +155,7 @@ class Slices:
         """The slices of a micro-batch: one of its records, unless these are too large; then several, read anew."""
         state, end = self._epoch.ledger.begun(look=False), ranges_end(ranges)
         if self.sizes.fitting(ranges, state.commits[-_LAST:]) is None:
-            self.run(ranges, sends="live", what="live", raw=raw)
+            self.run(ranges, sends="live", what=LIVE, raw=raw)
             return
         while state.position != end and not self._voice.stop_reason:
             self.towards(state, end, "live")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.config import Config
-from kappa.driver.processes import launches, rehearsals
+from kappa.driver.processes import launches
+from kappa.driver.processes.rehearsals import Rehearsal, rehearse
 from kappa.errors import KappaError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -24,8 +25,8 @@ from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.topology import Topology, registry
-from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
+from kappa.topology import Topology
+from kappa.topology.shapes import Timing, timings_from_dict, timings_of
 
 if TYPE_CHECKING:
     from kappa.record.epoch_record import EpochRecord
@@ -41,7 +42,7 @@ def overtaken(epochs: Epochs, paths: EpochPaths, epoch: EpochRecord, state: Ledg
 
     Puts the upgrade on record where the driver that made it died before it could. Idempotent.
     """
-    if state.upgrade is not None and epoch.upgrade is not None:
+    if state.upgrade is not None and not _is_on_record(epoch, state.upgrade):
         _conclude(epochs, paths, state.upgrade)
     if state.upgrade is None or state.upgrade.code == running:
         return None
@@ -79,12 +80,15 @@ def switch(
     code = str(request.detail["code"])
     try:
         root = code_store.extract(config.lake, code, config.home)
-        topology = registry.load_apart(root / "topologies", paths.topology)
     except KappaError as error:
         _withdraw(epochs, request, f"{type(error).__name__}: {error}")
         return
-    if obstacle := _obstacle(config, epochs, paths, ledger, root):
-        _withdraw(epochs, request, obstacle)
+    rehearsal = _rehearsal(config, epochs, paths, ledger, root)
+    if rehearsal.obstacle:
+        _withdraw(epochs, request, rehearsal.obstacle)
+        return
+    pending = epochs.record(paths.topology).epoch(paths.epoch).upgrade
+    if pending is None or pending.n != request.n:  # withdrawn while the new code was asked
         return
     state = ledger.begun()
     name = savepoint_name(paths.epoch, state.seq)
@@ -103,9 +107,9 @@ def switch(
                 "from": request.detail["from"],
                 "at": state.position.as_dict(),
                 "savepoint": name,
-                "masked": masked_of(topology),
-                "times": timings_as_dict(timings_of(topology.sources)),
-                **floors_detail(_floors(state, running, topology, bound)),
+                "masked": rehearsal.masked,
+                "times": rehearsal.times,
+                **floors_detail(_floors(state, running, timings_from_dict(rehearsal.times), bound)),
             },
         )
     )
@@ -114,23 +118,25 @@ def switch(
     crash_point("upgraded", state.seq)
 
 
-def _obstacle(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, root: Path) -> str:
-    """Why the interpreter of the next driver cannot run this code; empty where it can."""
+def _rehearsal(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, root: Path) -> Rehearsal:
+    """What this code says in the interpreter of the next driver; an obstacle with what helps."""
     own = launches.own_environment(epochs.record(paths.topology), paths.epoch, ledger.state().claim)
     python = launches.python(config, own)
-    line = rehearsals.obstacle(python, root, paths.topology)
-    return line and (
-        f"The interpreter {python} of epoch {paths.epoch} cannot run code {root.name[:12]}: {line}. The old code "
-        "goes on. Stop the epoch, and start it with the interpreter of an environment that can: "
-        f"kappa start {paths.topology} --in-this-environment"
+    rehearsal = rehearse(python, root, paths.topology)
+    if not rehearsal.obstacle:
+        return rehearsal
+    return Rehearsal(
+        obstacle=f"The interpreter {python} of epoch {paths.epoch} cannot run code {root.name[:12]}: "
+        f"{rehearsal.obstacle}. The old code goes on. Stop the epoch, and start it with the interpreter of an "
+        f"environment that can: kappa start {paths.topology} --in-this-environment"
     )
 
 
-def _floors(state: BegunState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:
+def _floors(state: BegunState, before: Topology, after: Mapping[str, Timing], bound: Mapping[str, str]) -> Floors:
     """Where frontiers stand whose grace becomes longer."""
     old, new = (
-        {bound.get(topic, topic): timing.grace_ms for topic, timing in timings_of(topology.sources).items()}
-        for topology in (before, after)
+        {bound.get(topic, topic): timing.grace_ms for topic, timing in timings.items()}
+        for timings in (timings_of(before.sources), after)
     )
     return of_longer_grace(state.position, state.committed.stream_times, old, new, state.floored)
 
@@ -162,18 +168,32 @@ def expire_savepoints(epochs: Epochs, paths: EpochPaths, before: datetime) -> No
     epochs.change(paths.topology, decide)
 
 
+def _is_on_record(epoch: EpochRecord, row: LedgerRow) -> bool:
+    return any(event.detail.get("upgrade") == row.detail["asked"] for event in epoch.upgraded)
+
+
 def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
-    """Put an upgrade that the ledger holds on record, once."""
+    """Put an upgrade that the ledger holds on record, once.
+
+    The row decides, also for a request that was withdrawn or replaced in the moment before it.
+    """
 
     def decide(now: Now) -> Sequence[Event]:
-        request = now.record.epoch(paths.epoch).upgrade
-        if request is None or request.n != row.detail["asked"]:
+        epoch, number = now.record.epoch(paths.epoch), row.detail["asked"]
+        requests = [one for one in now.record.recent_events if one.n == number and one.event == "upgrade"]
+        if _is_on_record(epoch, row) or not requests:
             return []
+        request, late = requests[0], []
         detail = {
             name: request.detail[name] for name in ("code", "from", "version", "verdict") if name in request.detail
         }
         detail |= {"upgrade": request.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
-        return [now.event("upgraded", paths.epoch, actor=request.actor, reason=request.reason, detail=detail)]
+        if epoch.upgrade is not None and epoch.upgrade.n != number:
+            why = f"the driver went over to code {row.code[:12]} before it could be replaced"
+            past = {"upgrade": epoch.upgrade.n}
+            late = [now.event("upgrade_withdrawn", paths.epoch, actor="driver", reason=why, detail=past)]
+        upgraded = now.event("upgraded", paths.epoch, actor=request.actor, reason=request.reason, detail=detail)
+        return [*late, upgraded]
 
     epochs.change(paths.topology, decide)
 

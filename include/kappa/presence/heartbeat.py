@@ -27,6 +27,10 @@ from kappa.store.stores import store_of
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
+#: A live driver's message when it has read what there was.
+LIVE = "live"
+#: Its lines then.
+WAITING, WATCHING = "waiting for what comes next", "watching micro-batches"
 #: How often a file that is not JSON is looked at again.
 _LOOKS = 5
 
@@ -78,6 +82,12 @@ class Heartbeat:
     owner: str = ""
     environment: str = ""
     instead_of: str = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a live driver has read what there was, and waits for more: it attested log and sender before that."""
+        is_live = self.role == "live" and self.state == "running" and self.message == LIVE
+        return is_live and self.line in (WAITING, WATCHING)
 
     @property
     def is_here(self) -> bool:

@@ -218,6 +218,7 @@ def intent(event: Event) -> str:
         "released": f"retire {epoch} again",
         "dropped": f"remove retired {epoch} for good",
         "upgrade": f"give live {epoch} code {str(detail.get('code'))[:12]} at its next slice boundary",
+        "upgrade_withdrawn": f"withdraw the upgrade that live {epoch} was to make",
         "savepoint": f"name {commit} live epoch {event.epoch} {name}, at {json.dumps(detail.get('offsets'))}",
         "savepoint_dropped": f"take the name {name} from {commit} epoch {event.epoch}",
         "relocated": f"put on record that the lake with {epoch} is at {detail.get('to')} from now on",

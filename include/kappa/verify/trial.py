@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.errors import DataLossError, KappaError, Transient, first_line
+from kappa.errors import DamagedTableError, DataLossError, KappaError, Transient, first_line
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 #: What a slice counts of its records, by the fields of its ledger row.
 _COUNTS = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside", "rows_late")
 
+#: Errors of the log and of files, which tell nothing of the code: upkeep and retention remove what no longer counts.
+_LOST = (DataLossError, Transient, DamagedTableError, FileNotFoundError, ConnectionError, TimeoutError)
+
 #: Called with the number of slices that are computed, and that of all.
 Progress = Callable[[int, int], None]
 
@@ -49,7 +52,7 @@ class Trial:
             candidate's; None where there is none, and then the findings say why.
         findings: objections, to the code and to the evidence.
         slices: how many slices are compared.
-        due: how many there would be if all files of the epoch were still there.
+        due: how many it takes: all that were to be computed, or as many as the epoch has ever had.
         rows: how many changes of tables and rows of outputs these slices wrote, and were compared.
         gaps: what of these slices could not be compared, a sentence per table.
     """
@@ -112,34 +115,32 @@ def trial(
     findings = inspected(session, after)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    due = len(_comparable(state, running)[-slices:])
+    due = slices_due(state, slices)
     base, rows = trial_range(state, slices, running)
     if base is None or not rows:
-        return Trial(report=None, findings=(*findings, *without_evidence(_why_none(paths, due))), due=due)
+        is_other = not _comparable(state, running)
+        return Trial(report=None, findings=(*findings, *without_evidence(_why_none(paths, is_other))), due=due)
     name = f"upgrade-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with Broker(config.bootstrap_servers) as broker:
             epoch = beside(config, session, broker, paths, after, writer=name, code=name)
             source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
+            commits: list[LedgerRow] = []
             try:
                 second = opened(epoch, name, source, ranges_end(base.ranges))
-            except Exception as error:  # mostly files that upkeep removed meanwhile: no step has run
-                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
-            commits = []
-            try:
-                for row in rows:
-                    commits.append(compute(second, row.ranges))
-                    progress(len(commits), len(rows))
-            except (DataLossError, Transient) as error:  # of the log, not of the code
-                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
-            except Exception as error:  # the new step would raise the same in the live stream
-                return Trial(report=None, findings=(*findings, *fails_on_real_records(_text(error))), due=due)
-            finally:
-                _forget(second)
-            try:
+                try:
+                    for row in rows:
+                        commits.append(compute(second, row.ranges))
+                        progress(len(commits), len(rows))
+                finally:
+                    _forget(second)
+                if gone := _gone(rows, commits):
+                    return Trial(report=None, findings=(*findings, *without_evidence(gone)), due=due)
                 comparison = _compared(session, ledger.state(), epoch.paths, after, base, rows, second, commits)
-            except Exception as error:  # the same
-                return Trial(report=None, findings=(*findings, *without_evidence(_text(error))), due=due)
+            except Exception as error:  # the new code would raise the same in the live stream, but for what is lost
+                is_lost = isinstance(error, _LOST) or not ledger.state().is_readable(base.seq)
+                why = (without_evidence if is_lost else fails_on_real_records)(_text(error))
+                return Trial(report=None, findings=(*findings, *why), due=due)
     finally:
         discard(paths, name)
     return _evidence(paths, base, rows, comparison, findings, due)
@@ -227,6 +228,15 @@ def _compared(
     return _Comparison(report=report, checks=tuple(checks), rows=total, gaps=tuple(gaps))
 
 
+def slices_due(state: LedgerState, slices: int) -> int:
+    """How many slices it takes to show that rows are equal: all that were to be computed, or all of a young epoch.
+
+    Its seed is number 0. Slices of earlier code count: few that the running code wrote show little.
+    """
+    last = state.committed
+    return 0 if last is None else min(slices, last.seq)
+
+
 def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:
     """The commit to start from, and those to compute again: the last ones, at most this many, as far as readable.
 
@@ -259,10 +269,25 @@ def _follows(row: LedgerRow, before: LedgerRow, running: str) -> bool:
     return all((end.get(part.topic, part.partition) or 0) == part.start for part in row.ranges)
 
 
-def _why_none(paths: EpochPaths, due: int) -> str:
-    if due:
+def _why_none(paths: EpochPaths, is_other: bool) -> str:
+    if not is_other:
         return f"the files of epoch {paths.epoch} from before its last slices are gone (KAPPA_KEEP_MINUTES)."
     return f"the last slices of epoch {paths.epoch} were not written by the code that it runs."
+
+
+def _gone(rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> str:
+    """Which slices the log has fewer records of than they read at the time, in words; empty where it has all.
+
+    Compaction removes records within a range, and retention does so at its beginning: no code gives the same without.
+    """
+    pairs = [(was, now) for was, now in zip(rows, commits, strict=True) if now.rows_read < was.rows_read]
+    if not pairs:
+        return ""
+    was, now = pairs[0]
+    return (
+        f"the log has {now.rows_read:,} records of slice {was.seq} by now, which read {was.rows_read:,}: compaction or "
+        "retention removed the others."
+    )
 
 
 def _counts(rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> tuple[CheckResult, ...]:
