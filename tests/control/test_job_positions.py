@@ -74,6 +74,18 @@ def test_the_table_decides_about_a_batch_without_a_commit(folder: str, job: Call
     assert columns_of(older).types == {"id": "string", "total": "long"}
 
 
+def test_a_table_in_two_versions_does_not_stand_at_one_batch(folder: str, job: Callable[[str, int], None]) -> None:
+    table = f"{folder}/table"
+    for batch in (1, 2):
+        job("offsets", batch)
+        job("commits", batch)
+        write_batch(table, batch)
+    versions = [existing_table(folder, f"tables/{name}", table, version) for name, version in (("t", 1), ("u", 2))]
+    for tables in (versions, versions[::-1]):
+        with pytest.raises(RefusedError, match=f"different batches of query q-1: {table}@1 batch 1, {table}@2 batch 2"):
+            of_checkpoint(f"{folder}/checkpoint", tables)
+
+
 def test_a_batch_that_nobody_names_is_refused_and_one_with_a_commit_is_not(
     folder: str, job: Callable[[str, int], None]
 ) -> None:

@@ -41,7 +41,8 @@ def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
     store = store_of(path)
     begun, done = ([file.name for file in store.files(f"{path}/{folder}")] for folder in ("offsets", "commits"))
     batches = batches_of(path, store.get(f"{path}/metadata"), begun, done)
-    held = {table.address: batch_of(table, batches.query) for table in tables}
+    # One table may be there in two versions, for two of the topology's tables.
+    held = {f"{table.address}@{table.version}": batch_of(table, batches.query) for table in tables}
     batch = batch_held(batches, held, is_newest=all(table.is_newest for table in tables))
     file = f"{path}/offsets/{batch}"
     return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
