@@ -13,7 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kappa.config import Config
 from kappa.control.adoptions.adoption import by_group
-from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
+from kappa.control.adoptions.job_positions import JobPosition, check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
 from kappa.delta.access import create_table, open_table, storage_options, write
 from kappa.delta.damage import entry_of
@@ -84,6 +84,13 @@ def test_a_table_in_two_versions_does_not_stand_at_one_batch(folder: str, job: C
     for tables in (versions, versions[::-1]):
         with pytest.raises(RefusedError, match=f"different batches of query q-1: {table}@1 batch 1, {table}@2 batch 2"):
             of_checkpoint(f"{folder}/checkpoint", tables)
+
+
+def test_a_position_is_that_of_the_topics_that_are_read() -> None:
+    position = JobPosition(offsets=Offsets({"pos": {0: 3}, "web": {0: 1}}), job="the end of batch 7 of /c")
+    assert position.only(["pos"]).offsets == Offsets({"pos": {0: 3}})
+    assert position.only(["pos"]).job == "the end of batch 7 of /c (its offsets in web are left out)"
+    assert position.only(["pos", "web"]) == position
 
 
 def test_a_batch_that_nobody_names_is_refused_and_one_with_a_commit_is_not(

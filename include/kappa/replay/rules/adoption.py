@@ -10,6 +10,7 @@ from typing import Any
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refusals, refuses, warns
+from kappa.replay.rules import log, start
 from kappa.topology.ddl import columns_of, plain_type
 from kappa.topology.shapes import Shape
 
@@ -147,6 +148,25 @@ def adopted_rows_left_out(adoption: Adoption | None) -> list[Finding]:
     if adoption is None:
         return []
     return [ADOPTED_ROWS_LEFT_OUT(addresses=", ".join(table.described for table in adoption.tables))]
+
+
+#: Ways out of findings about a start that `kappa adopt` has: it names no start of a replay.
+_IN_AN_ADOPTION = {
+    start.START_NAMES_UNKNOWN.code: "Leave it out of the file, or correct its name: --from-file.",
+    start.START_LACKS_PARTITION.code: "Write a line for each to a file, such as {topic},{partitions[0]},OFFSET; if the "
+    "job read nothing there, the offset with which the log begins: --from-file.",
+    start.START_ABOVE_HIGH_WATERMARK.code: "The job read another log. Check the broker's address, "
+    "KAPPA_BOOTSTRAP_SERVERS; if it is right, name the job's own offsets: --from-file.",
+    start.START_ABOVE_STABLE_OFFSET.code: "Wait until its producer ends it, then adopt again: `kappa adopt`.",
+    log.START_BELOW_LOW_WATERMARK.code: "If the job read nothing there, or these records are not needed, write "
+    "{topic},{partition},{low} to a file with all offsets: --from-file. Otherwise compute what is left: `kappa start`.",
+}
+
+
+def in_an_adoption(finding: Finding) -> Finding:
+    """A finding about a start, with a way out that `kappa adopt` has."""
+    remedy = _IN_AN_ADOPTION.get(finding.code)
+    return finding if remedy is None else replace(finding, remedy=remedy.format(**finding.numbers))
 
 
 def _in_a_replay(finding: Finding) -> Finding:
