@@ -86,6 +86,18 @@ def test_a_table_in_two_versions_does_not_stand_at_one_batch(folder: str, job: C
             of_checkpoint(f"{folder}/checkpoint", tables)
 
 
+def test_the_state_of_a_job_is_noticed(folder: str, job: Callable[[str, int], None]) -> None:
+    write_batch(f"{folder}/table", None)
+    job("offsets", 0)
+    job("commits", 0)
+    existing = existing_table(folder, "tables/t", f"{folder}/table", None)
+    assert not of_checkpoint(f"{folder}/checkpoint", [existing]).state
+    store, file = store_of(folder), f"{folder}/checkpoint/state/0/0/1.delta"
+    store.make_folder(file.rpartition("/")[0])
+    store.put(file, b"rows")
+    assert of_checkpoint(f"{folder}/checkpoint/", [existing]).state == f"{folder}/checkpoint/state"
+
+
 def test_a_position_is_that_of_the_topics_that_are_read() -> None:
     position = JobPosition(offsets=Offsets({"pos": {0: 3}, "web": {0: 1}}), job="the end of batch 7 of /c")
     assert position.only(["pos"]).offsets == Offsets({"pos": {0: 3}})

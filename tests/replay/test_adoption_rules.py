@@ -101,6 +101,15 @@ def test_a_topic_that_the_topology_does_not_read_refuses(facts: Facts, plan_of: 
     assert "start-names-unknown" in codes(adopted(facts, plan_of, adoption=more))
 
 
+def test_state_beside_the_tables_refuses_unless_it_is_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    stateful = replace(ADOPTION, state="/c/state")
+    plan = adopted(facts, plan_of, adoption=stateful)
+    assert plan.is_refused and "adopted-job-keeps-state" in codes(plan)
+    assert ReplayPlan.from_json(plan.to_json()).adoption == stateful
+    allowed = adopted(facts, plan_of, adoption=stateful, allow={"adopted-job-keeps-state"})
+    assert not allowed.is_refused and "adopted-job-keeps-state" in codes(allowed)
+
+
 @pytest.mark.parametrize(
     ("offsets", "low", "code"),
     [

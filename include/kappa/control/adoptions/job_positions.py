@@ -23,11 +23,13 @@ class JobPosition:
         offsets: next offset of every partition that it had not read.
         job: who says so, in words.
         file: the file that has the offsets; None where no file has them.
+        state: the folder in which it kept state beside its tables; empty where it kept none, or nobody knows.
     """
 
     offsets: Offsets
     job: str
     file: str | None = None
+    state: str = ""
 
     def only(self, topics: Collection[str]) -> JobPosition:
         """The position in these topics."""
@@ -53,7 +55,13 @@ def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
     held = {f"{table.address}@{table.version}": batch_of(table, batches.query) for table in tables}
     batch = batch_held(batches, held, is_newest=all(table.is_newest for table in tables))
     file = f"{path}/offsets/{batch}"
-    return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
+    has_state = next(iter(store.files(f"{path}/state")), None) is not None
+    return JobPosition(
+        offsets=end_offsets(file, store.get(file)),
+        job=f"the end of batch {batch} of {path}",
+        file=file,
+        state=f"{path}/state" if has_state else "",
+    )
 
 
 def check_newest(group: str, tables: Sequence[ExistingTable]) -> None:

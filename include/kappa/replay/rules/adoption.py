@@ -80,6 +80,15 @@ ADOPTED_TABLE_TIMED = refuses(
     "could open twice.",
     "Compute the table from the log: `kappa start`, or from a time on: `kappa replay --to-datetime TIME`.",
 )
+ADOPTED_JOB_KEEPS_STATE = refuses(
+    "adopted-job-keeps-state",
+    "The job keeps state in {folder}, such as open windows, records that wait for others, or keys that it has seen. "
+    "The stream would go on after the records of that state, and what no table holds of them would be lost.",
+    "Compute the tables from a log that has these records: `kappa start`. Or adopt at offsets before the oldest of "
+    "them, if the tables hold nothing of later records: --from-file. If the tables hold the whole state, like totals "
+    "in complete mode, --allow adopted-job-keeps-state.",
+    may_be_allowed=True,
+)
 ADOPTED_VALUES_UNMASKED = refuses(
     "adopted-values-unmasked",
     "Topology {topology!r} has a sensitive source: its tables hold masked values, and those of {addresses} are not "
@@ -134,6 +143,8 @@ def adoption_findings(
         findings.append(ADOPTED_VALUES_UNMASKED(topology=topology.name, addresses=addresses))
     if not is_first:
         return [_in_a_replay(finding) for finding in findings]
+    if adoption.state:
+        findings.append(ADOPTED_JOB_KEEPS_STATE(folder=adoption.state))
     unknown = [place for place in places if place not in shapes]
     return [*findings, *(ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in unknown)]
 
