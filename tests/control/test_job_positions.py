@@ -13,7 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kappa.config import Config
 from kappa.control.adoptions.adoption import by_group
-from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
+from kappa.control.adoptions.job_positions import JobPosition, check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
 from kappa.delta.access import create_table, open_table, storage_options, write
 from kappa.delta.damage import entry_of
@@ -72,6 +72,37 @@ def test_the_table_decides_about_a_batch_without_a_commit(folder: str, job: Call
     assert (older.version, older.newest, older.rows) == (1, 2, 1)
     assert of_checkpoint(f"{folder}/checkpoint", [older]).offsets == Offsets({"pos": {0: 10}})
     assert columns_of(older).types == {"id": "string", "total": "long"}
+
+
+def test_a_table_in_two_versions_does_not_stand_at_one_batch(folder: str, job: Callable[[str, int], None]) -> None:
+    table = f"{folder}/table"
+    for batch in (1, 2):
+        job("offsets", batch)
+        job("commits", batch)
+        write_batch(table, batch)
+    versions = [existing_table(folder, f"tables/{name}", table, version) for name, version in (("t", 1), ("u", 2))]
+    for tables in (versions, versions[::-1]):
+        with pytest.raises(RefusedError, match=f"different batches of query q-1: {table}@1 batch 1, {table}@2 batch 2"):
+            of_checkpoint(f"{folder}/checkpoint", tables)
+
+
+def test_the_state_of_a_job_is_noticed(folder: str, job: Callable[[str, int], None]) -> None:
+    write_batch(f"{folder}/table", None)
+    job("offsets", 0)
+    job("commits", 0)
+    existing = existing_table(folder, "tables/t", f"{folder}/table", None)
+    assert not of_checkpoint(f"{folder}/checkpoint", [existing]).state
+    store, file = store_of(folder), f"{folder}/checkpoint/state/0/0/1.delta"
+    store.make_folder(file.rpartition("/")[0])
+    store.put(file, b"rows")
+    assert of_checkpoint(f"{folder}/checkpoint/", [existing]).state == f"{folder}/checkpoint/state"
+
+
+def test_a_position_is_that_of_the_topics_that_are_read() -> None:
+    position = JobPosition(offsets=Offsets({"pos": {0: 3}, "web": {0: 1}}), job="the end of batch 7 of /c")
+    assert position.only(["pos"]).offsets == Offsets({"pos": {0: 3}})
+    assert position.only(["pos"]).job == "the end of batch 7 of /c (its offsets in web are left out)"
+    assert position.only(["pos", "web"]) == position
 
 
 def test_a_batch_that_nobody_names_is_refused_and_one_with_a_commit_is_not(

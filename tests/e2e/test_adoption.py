@@ -145,7 +145,9 @@ def test_the_log_of_a_table_says_which_batch_it_holds(machine: Rig, tmp_path: Pa
     first = {f"{topic}[{partition}]={offset}" for (topic, partition), offset in ends.items()}
     machine.produce(AFTER)
     job.run()
-    words = words_of(machine, job, ADOPT)
+    with pytest.raises(RefusedError, match="The job keeps state in"):
+        machine.output_of(*words_of(machine, job, f"{ADOPT} --execute"))
+    words = [*words_of(machine, job, ADOPT), "--allow", "adopted-job-keeps-state"]
     now = {f"{t}[{p}]={offset}" for (t, p), offset in machine.kafka.stable_offsets([machine.topic]).items()}
     folder = Path(job.checkpoint)
     # What is left where the job is killed after its sink has written a batch, and where that is before it has.

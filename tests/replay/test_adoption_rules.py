@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -98,6 +99,36 @@ def test_values_that_are_not_masked_refuse(facts: Facts, plan_of: PlanOf) -> Non
 def test_a_topic_that_the_topology_does_not_read_refuses(facts: Facts, plan_of: PlanOf) -> None:
     more = replace(ADOPTION, offsets=Offsets({"pos": {0: 60, 1: 50}, "web": {0: 1}}))
     assert "start-names-unknown" in codes(adopted(facts, plan_of, adoption=more))
+
+
+def test_state_beside_the_tables_refuses_unless_it_is_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    stateful = replace(ADOPTION, state="/c/state")
+    plan = adopted(facts, plan_of, adoption=stateful)
+    assert plan.is_refused and "adopted-job-keeps-state" in codes(plan)
+    assert ReplayPlan.from_json(plan.to_json()).adoption == stateful
+    allowed = adopted(facts, plan_of, adoption=stateful, allow={"adopted-job-keeps-state"})
+    assert not allowed.is_refused and "adopted-job-keeps-state" in codes(allowed)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "low", "code"),
+    [
+        ({"pos": {0: 60, 1: 50}, "web": {0: 1}}, 0, "start-names-unknown"),
+        ({"pos": {0: 60}}, 0, "start-lacks-partition"),
+        ({"pos": {0: 60, 1: 9999}}, 0, "start-above-high-watermark"),
+        ({"pos": {0: 60, 1: 50}}, 70, "start-below-low-watermark"),
+    ],
+)
+def test_a_way_out_of_an_adoption_is_one_that_its_command_has(
+    facts: Facts, plan_of: PlanOf, offsets: dict[str, dict[int, int]], low: int, code: str
+) -> None:
+    begins = replace(facts, log=replace(facts.log, low=Offsets({"pos": {0: low, 1: 0}})))
+    plan = adopted(begins, plan_of, adoption=replace(ADOPTION, offsets=Offsets(offsets)))
+    (remedy,) = (finding.remedy for finding in plan.refusals if finding.code == code)
+    assert "--from-file" in remedy
+    assert set(re.findall(r"--[a-z-]+", remedy)) == {"--from-file"}
+    if low:
+        assert "pos,0,70" in remedy
 
 
 def test_a_partition_without_an_offset_refuses(facts: Facts, plan_of: PlanOf) -> None:

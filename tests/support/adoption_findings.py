@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,28 @@ sums = tumbling_window(records, key="id", size="5 seconds", table="balances", ag
         outputs='Append(name="moves", of=sums.final)], operators=[sums',
     )
     return Provoked(command=adopting(table), says="come and go by event time", remedy="kappa start")
+
+
+@provokes("adopted-job-keeps-state")
+def _(here: Site) -> Provoked:
+    table = job(here)
+    checkpoint = table.parent / "checkpoint"
+    end = json.dumps({here.topic: {"0": 10, "1": 0}})
+    for name, content in {
+        "metadata": '{"id":"q-1"}',
+        "offsets/0": f"v1\n{{}}\n{end}",
+        "commits/0": "v1\n{}",
+        "state/0/0/1.delta": "open windows",
+    }.items():
+        file = checkpoint / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    return Provoked(
+        command=f"adopt NAME --table balances={table} --checkpoint {checkpoint}",
+        numbers={"folder": f"{checkpoint}/state"},
+        says="The job keeps state in",
+        remedy="--allow adopted-job-keeps-state",
+    )
 
 
 @provokes("adopted-values-unmasked")

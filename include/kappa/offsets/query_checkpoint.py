@@ -91,15 +91,15 @@ def batch_held(batches: Batches, held: Mapping[str, int | None], *, is_newest: b
 
     Args:
         batches: those of the query checkpoint.
-        held: address of a table -> the last batch of the query that its log names; None where it names none, as after
-            ``foreachBatch``.
+        held: version of a table, as ADDRESS@VERSION -> the last batch of the query that its log names; None where it
+            names none, as after ``foreachBatch``.
         is_newest: whether these are the newest versions of the tables.
 
     Raises:
         RefusedError: neither the query checkpoint nor the tables say it, or they contradict each other.
     """
-    named = {address: batch for address, batch in held.items() if batch is not None}
-    shown = ", ".join(f"{address} batch {batch}" for address, batch in sorted(named.items()))
+    named = {version: batch for version, batch in held.items() if batch is not None}
+    shown = ", ".join(f"{version} batch {batch}" for version, batch in sorted(named.items()))
     if len(set(named.values())) > 1:
         raise RefusedError(
             f"The tables hold different batches of query {batches.query}: {shown}. Name versions of one batch: "

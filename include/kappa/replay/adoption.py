@@ -62,11 +62,13 @@ class Adoption:
         tables: the tables whose rows it takes over.
         offsets: next offset of every partition that the other job had not read.
         job: where the other job said that it stood, in words.
+        state: the folder in which the job kept state beside its tables; empty where it kept none, or nobody knows.
     """
 
     tables: tuple[ExistingTable, ...]
     offsets: Offsets
     job: str
+    state: str = ""
 
     @property
     def places(self) -> dict[str, ExistingTable]:
@@ -75,7 +77,9 @@ class Adoption:
 
     def as_dict(self) -> dict[str, Any]:
         """The adoption as JSON values."""
-        return {"tables": [asdict(table) for table in self.tables], "offsets": self.offsets.as_dict(), "job": self.job}
+        state = {"state": self.state} if self.state else {}
+        tables = [asdict(table) for table in self.tables]
+        return {"tables": tables, "offsets": self.offsets.as_dict(), "job": self.job, **state}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Adoption:

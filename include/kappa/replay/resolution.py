@@ -169,6 +169,8 @@ def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
         findings = log_rules.vector_beyond_log(stored, facts.log.high, f"The adopted job ({adoption.job})")
         begin = every_partition(adoption.offsets, facts.log)
     findings += log_rules.start_below_low_watermark(begin, facts.log.low)
+    if request.adoption is not None:
+        findings = [adoption_rules.in_an_adoption(finding) for finding in findings]
     findings += adoption_rules.adoption_findings(
         adoption, facts.topology, facts.existing, is_first=request.adoption is not None
     )

@@ -28,7 +28,7 @@ Position = Callable[[Config, str, Sequence[ExistingTable]], JobPosition]
 
 def by_checkpoint(address: str) -> Position:
     """The position of a query of Structured Streaming, by its query checkpoint."""
-    return lambda config, topology, tables: of_checkpoint(address, tables)
+    return lambda config, topology, tables: of_checkpoint(address, tables).only(_topics(config, topology))
 
 
 def by_group(group: str) -> Position:
@@ -36,11 +36,14 @@ def by_group(group: str) -> Position:
 
     def position(config: Config, topology: str, tables: Sequence[ExistingTable]) -> JobPosition:
         check_newest(group, tables)
-        topics = [source.topic for source in registry.load(config.topologies, topology).sources]
         with Broker(config.bootstrap_servers) as broker:
-            return of_group(broker, group, topics)
+            return of_group(broker, group, _topics(config, topology))
 
     return position
+
+
+def _topics(config: Config, topology: str) -> list[str]:
+    return [source.topic for source in registry.load(config.topologies, topology).sources]
 
 
 def by_file(start: ToOffset) -> Position:
@@ -73,7 +76,7 @@ def adoption_plan(
     """
     existing = tuple(existing_table(config.lake, place, *table) for place, table in tables.items())
     stood = position(config, topology, existing)
-    adoption = Adoption(tables=existing, offsets=stood.offsets, job=stood.job)
+    adoption = Adoption(tables=existing, offsets=stood.offsets, job=stood.job, state=stood.state)
     epochs = epochs_of(config.lake)
     record = epochs.record(topology)
     if (on_record := _on_record(record, adoption)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kappa.control.plans.existing_tables import batch_of
 from kappa.errors import RefusedError, UnknownGroupError
@@ -23,11 +23,21 @@ class JobPosition:
         offsets: next offset of every partition that it had not read.
         job: who says so, in words.
         file: the file that has the offsets; None where no file has them.
+        state: the folder in which it kept state beside its tables; empty where it kept none, or nobody knows.
     """
 
     offsets: Offsets
     job: str
     file: str | None = None
+    state: str = ""
+
+    def only(self, topics: Collection[str]) -> JobPosition:
+        """The position in these topics."""
+        others = sorted(set(self.offsets.topics) - set(topics))
+        if not others:
+            return self
+        job = f"{self.job} (its offsets in {', '.join(others)} are left out)"
+        return replace(self, offsets=self.offsets.only(topics), job=job)
 
 
 def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
@@ -41,10 +51,17 @@ def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
     store = store_of(path)
     begun, done = ([file.name for file in store.files(f"{path}/{folder}")] for folder in ("offsets", "commits"))
     batches = batches_of(path, store.get(f"{path}/metadata"), begun, done)
-    held = {table.address: batch_of(table, batches.query) for table in tables}
+    # One table may be there in two versions, for two of the topology's tables.
+    held = {f"{table.address}@{table.version}": batch_of(table, batches.query) for table in tables}
     batch = batch_held(batches, held, is_newest=all(table.is_newest for table in tables))
     file = f"{path}/offsets/{batch}"
-    return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
+    has_state = next(iter(store.files(f"{path}/state")), None) is not None
+    return JobPosition(
+        offsets=end_offsets(file, store.get(file)),
+        job=f"the end of batch {batch} of {path}",
+        file=file,
+        state=f"{path}/state" if has_state else "",
+    )
 
 
 def check_newest(group: str, tables: Sequence[ExistingTable]) -> None:
@@ -79,25 +96,23 @@ def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition
             group=group,
         )
     committed = broker.group_offsets(group)
-    offsets, others = committed.only(topics), sorted(set(committed.topics) - set(topics))
-    if not len(offsets):
+    position = JobPosition(offsets=committed, job=f"the offsets of consumer group {group}").only(topics)
+    if not len(position.offsets):
         raise UnknownGroupError(
             f"Consumer group {group!r} has no offsets in {', '.join(sorted(topics))}; `kappa offsets --group {group} "
             "--all-topics` shows where it stands. Correct the name, or write the offsets to a file: --from-file.",
             group=group,
         )
-    missing = [
-        f"{topic}[{partition}]"
-        for topic, partition in broker.high_watermarks(sorted(topics))
-        if (topic, partition) not in offsets
-    ]
-    if missing:
+    begins = {at: offset for at, offset in broker.low_watermarks(sorted(topics)).items() if at not in position.offsets}
+    if begins:
+        missing = [f"{topic}[{partition}]" for topic, partition in begins]
+        lines = " ".join(f"{topic},{partition},{offset}" for (topic, partition), offset in begins.items())
         raise RefusedError(
             f"Consumer group {group!r} has no offset for {', '.join(missing)}, and none is guessed: it read nothing "
-            "there, or the broker forgot it. Write all offsets to a file, with 0 where nothing was read: --from-file.",
+            "there, or the broker forgot it. Write all offsets to a file. If nothing was read there, its lines are "
+            f"those with which the log begins, {lines}: --from-file.",
             findings=(),
             group=group,
             partitions=missing,
         )
-    left_out = f" (its offsets in {', '.join(others)} are left out)" if others else ""
-    return JobPosition(offsets=offsets, job=f"the offsets of consumer group {group}{left_out}")
+    return position

@@ -10,6 +10,7 @@ from typing import Any
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refusals, refuses, warns
+from kappa.replay.rules import log, start
 from kappa.topology.ddl import columns_of, plain_type
 from kappa.topology.shapes import Shape
 
@@ -79,6 +80,15 @@ ADOPTED_TABLE_TIMED = refuses(
     "could open twice.",
     "Compute the table from the log: `kappa start`, or from a time on: `kappa replay --to-datetime TIME`.",
 )
+ADOPTED_JOB_KEEPS_STATE = refuses(
+    "adopted-job-keeps-state",
+    "The job keeps state in {folder}, such as open windows, records that wait for others, or keys that it has seen. "
+    "The stream would go on after the records of that state, and what no table holds of them would be lost.",
+    "Compute the tables from a log that has these records: `kappa start`. Or adopt at offsets before the oldest of "
+    "them, if the tables hold nothing of later records: --from-file. If the tables hold the whole state, like totals "
+    "in complete mode, --allow adopted-job-keeps-state.",
+    may_be_allowed=True,
+)
 ADOPTED_VALUES_UNMASKED = refuses(
     "adopted-values-unmasked",
     "Topology {topology!r} has a sensitive source: its tables hold masked values, and those of {addresses} are not "
@@ -133,6 +143,8 @@ def adoption_findings(
         findings.append(ADOPTED_VALUES_UNMASKED(topology=topology.name, addresses=addresses))
     if not is_first:
         return [_in_a_replay(finding) for finding in findings]
+    if adoption.state:
+        findings.append(ADOPTED_JOB_KEEPS_STATE(folder=adoption.state))
     unknown = [place for place in places if place not in shapes]
     return [*findings, *(ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in unknown)]
 
@@ -147,6 +159,25 @@ def adopted_rows_left_out(adoption: Adoption | None) -> list[Finding]:
     if adoption is None:
         return []
     return [ADOPTED_ROWS_LEFT_OUT(addresses=", ".join(table.described for table in adoption.tables))]
+
+
+#: Ways out of findings about a start that `kappa adopt` has: it names no start of a replay.
+_IN_AN_ADOPTION = {
+    start.START_NAMES_UNKNOWN.code: "Leave it out of the file, or correct its name: --from-file.",
+    start.START_LACKS_PARTITION.code: "Write a line for each to a file, such as {topic},{partitions[0]},OFFSET; if the "
+    "job read nothing there, the offset with which the log begins: --from-file.",
+    start.START_ABOVE_HIGH_WATERMARK.code: "The job read another log. Check the broker's address, "
+    "KAPPA_BOOTSTRAP_SERVERS; if it is right, name the job's own offsets: --from-file.",
+    start.START_ABOVE_STABLE_OFFSET.code: "Wait until its producer ends it, then adopt again: `kappa adopt`.",
+    log.START_BELOW_LOW_WATERMARK.code: "If the job read nothing there, or these records are not needed, write "
+    "{topic},{partition},{low} to a file with all offsets: --from-file. Otherwise compute what is left: `kappa start`.",
+}
+
+
+def in_an_adoption(finding: Finding) -> Finding:
+    """A finding about a start, with a way out that `kappa adopt` has."""
+    remedy = _IN_AN_ADOPTION.get(finding.code)
+    return finding if remedy is None else replace(finding, remedy=remedy.format(**finding.numbers))
 
 
 def _in_a_replay(finding: Finding) -> Finding:
