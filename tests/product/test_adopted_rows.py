@@ -108,9 +108,9 @@ def stream(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"id": [None, "b"], "total": pa.array([4, 2], pa.int64())}, "column id is null in 1 rows"),
+        ({"id": [None, "b"], "total": pa.array([4, 2], pa.int64())}, "1 rows have null in column 'id'"),
         ({"id": ["a", "a", "b", "b", "c"], "total": pa.array([1, 2, 3, 4, 5], pa.int64())}, "2 keys (id) have several"),
-        ({"id": ["a", "b"], "total": [4.5, 2.0]}, "column total does not fit BIGINT in 1 rows"),
+        ({"id": ["a", "b"], "total": [4.5, 2.0]}, "1 rows have a value in column 'total' that does not fit BIGINT"),
     ],
 )
 def test_rows_that_the_table_cannot_hold_stop_the_epoch(

@@ -67,6 +67,12 @@ def test_columns_of_another_kind_are_objected_to(
     assert code in codes(adopted(facts, plan_of, types))
 
 
+def test_columns_are_the_same_whatever_their_case(facts: Facts, plan_of: PlanOf) -> None:
+    plan = adopted(facts, plan_of, {"Card": "string", "POINTS": "long", "tier": "string"})
+    assert codes(plan) == {"adoption-lacks-output"}
+    assert "adopted-type-differs" in codes(adopted(facts, plan_of, {**TYPES, "points": "long", "Tier": "long"}))
+
+
 def test_a_table_that_is_not_named_refuses(facts: Facts, plan_of: PlanOf) -> None:
     other = replace(ADOPTION, tables=(replace(TABLE, place="tables/reward"),))
     assert {"adoption-lacks-table", "adoption-names-unknown"} <= codes(adopted(facts, plan_of, adoption=other))

@@ -12,6 +12,7 @@ from kappa.errors import AdoptionError
 from kappa.record.merge_on_read import read_files
 from kappa.replay.adoption import ExistingTable
 from kappa.replay.rules.adoption import delta_type, is_lossless
+from kappa.slices.rows.contract import rules_of
 from kappa.slices.run import EpochRun
 from kappa.slices.seeded_rows import seed_output, seed_table
 from kappa.topology import Append, Table
@@ -41,13 +42,19 @@ def copy_tables(run: EpochRun, existing: Sequence[ExistingTable], *, is_first: b
             continue  # of an earlier version of the code
         _check_same(run.paths.topology, run.paths.epoch, table)
         member = members[table.place]
-        rows = read_files(run.engines.session, table.address, table.version)
+        rows = _named(read_files(run.engines.session, table.address, table.version), member)
         _check(table, member, rows)
         if isinstance(member, Table):
             seed_table(run, member, rows)
             continue
         # No lineage: the rows come from no record that this epoch read.
         seed_output(run, member, rows.drop(*(column.name for column in tables.LINEAGE)))
+
+
+def _named(rows: DataFrame, member: Table | Append) -> DataFrame:
+    """The rows with declared names: Delta and Spark do not distinguish names by case."""
+    declared = {column.name.lower(): column.name for column in member.columns}
+    return rows.toDF(*(declared.get(name.lower(), name) for name in rows.columns))
 
 
 def _check_still(topology: str, epoch: int, table: ExistingTable) -> None:
@@ -93,24 +100,20 @@ def _objections(table: ExistingTable, member: Table | Append, rows: DataFrame) -
 
     key = tuple(member.key) if isinstance(member, Table) else ()
     types = {field["name"]: plain_type(field["type"]) for field in rows.schema.jsonValue()["fields"]}
-    conditions = {
-        ("is null", c.name): f"{quote(c.name)} IS NULL"
-        for c in member.columns
-        if c.name in types and (not c.nullable or c.name in key)
-    }
+    conditions = [(rule.problem, rule.condition) for rule in rules_of(member) if rule.column in types]
     for c in member.columns:
         if c.name in types and not is_lossless(types[c.name], delta_type(c.type)):
             name = quote(c.name)
             back = rows.schema[c.name].dataType.simpleString()
-            conditions[f"does not fit {c.type}", c.name] = (
-                f"{name} IS NOT NULL AND NOT coalesce(try_cast(try_cast({name} AS {c.type}) AS {back}) = {name}, false)"
-            )
+            cast = f"try_cast(try_cast({name} AS {c.type}) AS {back})"
+            lossy = f"{name} IS NOT NULL AND NOT coalesce({cast} = {name}, false)"
+            conditions.append((f"have a value in column {c.name!r} that does not fit {c.type}", lossy))
     if conditions:
-        counts = rows.agg(*(F.expr(f"count_if({sql})") for sql in conditions.values())).first()
+        counts = rows.agg(*(F.expr(f"count_if({sql})") for _, sql in conditions)).first()
         assert counts is not None
-        for (what, column), sql, count in zip(conditions, conditions.values(), counts, strict=True):
+        for (problem, sql), count in zip(conditions, counts, strict=True):
             if count:
-                yield f"column {column} {what} in {count:,} rows ({_shown(table, sql)})"
+                yield f"{count:,} rows {problem} ({_shown(table, sql)})"
     if key:
         names = ", ".join(quoted(key))
         twice = rows.groupBy(*quoted(key)).count().where("count > 1").count()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kappa.delta import tables
+from kappa.slices.rows import partition_values
+from kappa.slices.rows.effects import stored_type
 from kappa.slices.run import EpochRun
 from kappa.topology import Append, Table
 from kappa.topology.ddl import Column, quote
@@ -24,8 +26,10 @@ def seed_output(run: EpochRun, append: Append, rows: DataFrame) -> None:
 
     They are of slice 0, since they belong to no slice of this epoch.
     """
-    columns = (*append.columns, *tables.LINEAGE)
-    seeded = _fitted(rows, columns).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
+    fitted = _fitted(rows, (*append.columns, *tables.LINEAGE))
+    parts = {c.name: partition_values.as_kept(c) for c in append.columns if c.name in append.partition_by}
+    expressions = (parts.get(name, quote(name)) for name in fitted.columns)
+    seeded = fitted.selectExpr("CAST(0 AS BIGINT) AS _seq", *expressions)
     tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
 
 
@@ -35,7 +39,7 @@ def _fitted(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
     return frame.select(
         *(
-            (F.col(quote(c.name)) if c.name in frame.columns else F.lit(None)).cast(c.type).alias(c.name)
+            (F.col(quote(c.name)) if c.name in frame.columns else F.lit(None)).cast(stored_type(c)).alias(c.name)
             for c in columns
         )
     )

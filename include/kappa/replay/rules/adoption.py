@@ -198,7 +198,9 @@ def _unlike(table: ExistingTable, shape: Shape, types: Mapping[str, Any]) -> Ite
     words = {"address": table.address, "name": table.name}
     if shape.times:
         yield ADOPTED_TABLE_TIMED(words)
-    absent = [column for column in shape.columns if column not in types]
+    # Delta and Spark do not distinguish names by case.
+    existing = {column.lower(): kind for column, kind in types.items()}
+    absent = [column for column in shape.columns if column.lower() not in existing]
     internal = [column for column in absent if column in (shape.hidden or ())]
     needed = {*shape.required, *shape.key}
     required = [column for column in absent if column in needed and column not in internal]
@@ -209,11 +211,13 @@ def _unlike(table: ExistingTable, shape: Shape, types: Mapping[str, Any]) -> Ite
         yield ADOPTED_LACKS_REQUIRED_COLUMN(words, columns=required)
     if rest:
         yield ADOPTED_LACKS_COLUMN(words, columns=rest)
-    if extra := [column for column in types if column not in shape.columns]:
+    names = {column.lower() for column in shape.columns}
+    if extra := [column for column in types if column.lower() not in names]:
         yield ADOPTED_COLUMN_LEFT_OUT(words, columns=extra)
     for column, declared in shape.columns.items():
-        if column in types and not may_become(types[column], delta_type(declared)):
-            yield ADOPTED_TYPE_DIFFERS(words | {"declared": declared}, column=column, existing=shown(types[column]))
+        kind = existing.get(column.lower())
+        if kind is not None and not may_become(kind, delta_type(declared)):
+            yield ADOPTED_TYPE_DIFFERS(words | {"declared": declared}, column=column, existing=shown(kind))
 
 
 def delta_type(declared: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from kappa.operators.records import is_deleted
 from kappa.slices.rows import partition_values
 from kappa.spark.session import frame_of, is_part
 from kappa.topology import Append, Table, Topology
-from kappa.topology.ddl import plain_type, quote, quoted
+from kappa.topology.ddl import Column, delta_schema, plain_type, quote, quoted
 from kappa.topology.times.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame "
             "for it."
         )
+    from pyspark.sql import functions as F
+
     types = {f.name: f.dataType for f in frame.schema.fields}
     # What operators tell each other in the metadata of columns is written nowhere: a cast hands none on.
     marked = {f.name for f in frame.schema.fields if f.metadata}
@@ -62,16 +65,26 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
                 f"{types[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
             )
         is_part = isinstance(member, Append) and column.name in member.partition_by
-        own = f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
-        plain = own if column.name in marked else quote(column.name)
-        expressions.append(partition_values.as_kept(column) if is_part else plain)
+        plain = F.col(quote(column.name))
+        own = plain.cast(stored_type(column)).alias(column.name) if column.name in marked else plain
+        expressions.append(F.expr(partition_values.as_kept(column)) if is_part else own)
     if isinstance(member, Table):
-        expressions.append(f"{is_deleted(frame)} AS _deleted")
+        expressions.append(F.expr(f"{is_deleted(frame)} AS _deleted"))
     else:
         expressions.extend(
-            f"CAST({c.name if c.name in types else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE
+            F.expr(f"CAST({c.name if c.name in types else 'NULL'} AS {c.type}) AS {c.name}") for c in tables.LINEAGE
         )
-    return frame.selectExpr(*expressions)
+    return frame.select(*expressions)
+
+
+def stored_type(column: Column) -> DataType:
+    """The type of a column as Delta has it: whatever is within its values may be null.
+
+    Spark casts nothing that may be null to a field that is NOT NULL.
+    """
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(delta_schema([column]))).fields[0].dataType
 
 
 def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataFrame], DataFrame]:
