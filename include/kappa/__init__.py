@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kappa.topology import Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = ["Append", "Check", "Effects", "Schedule", "Slice", "Source", "Table", "Threshold", "Topic", "Topology"]
 
