@@ -19,7 +19,7 @@ from kappa import control
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group("lakes of releases")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(params=release_lakes.releases())
@@ -39,39 +39,55 @@ def answer(machine: Rig, *words: str) -> Any:
 
 
 def test_a_lake_of_a_release_continues_goes_over_and_rolls_back(site: Site) -> None:
-    totals, operators = site.totals, site.operators
+    totals = site.totals
     assert totals.prove({1: 1, 2: 2}) == 88
     assert answer(totals, "certify", totals.name)["complete"]
-
-    for machine, epoch in ((totals, 2), (totals, 3), (operators, 1)):
-        control.start(machine.config, machine.name, epoch=epoch, actor="test")
-    site.produce(4)
-    totals.settle(2)
-    operators.settle_all(1)
+    continue_with(totals, 2, 3)
+    produce(site, 4, 2)
     assert totals.prove({1: 1, 2: 2}) == 110
     totals.cut_over(3)
-    site.produce(5)
-    totals.settle(3)
-    operators.settle_all(1)
+    produce(site, 5, 3)
 
-    went = {item["topology"]: item for item in answer(totals, "upgrade", "--all", "--execute")["topologies"]}
-    assert {item["standing"] for item in went.values()} == {"runs this release"}, went
-    site.produce(6)
-    totals.settle(3)
-    operators.settle_all(1)
+    assert answer(totals, "upgrade", totals.name, "--reason", "a release", "--execute")["is_made"]
+    produce(site, 6, 3)
     assert totals.prove({1: 1, 2: 2, 3: 3}) == 154
 
     control.rollback(totals.config, totals.name, to=2, actor="test", reason="back", in_this_environment=True)
     totals.wait(lambda: control.progress(totals.config, totals.name, 2).is_caught_up, "the old epoch follows")
     control.cut_over(totals.config, totals.name, 2, actor="test", reason="back", in_this_environment=True)
     totals.await_live(2)
-    site.produce(7)
-    totals.settle(2)
-    operators.settle_all(1)
+    produce(site, 7, 2)
     assert totals.prove({1: 1, 2: 2, 3: 3}) == 176
 
+
+def test_state_of_each_operator_of_a_release_goes_over_and_a_savepoint_of_it_is_replayed(site: Site) -> None:
+    totals, operators = site.totals, site.operators
+    continue_with(totals, 2)
+    continue_with(operators, 1)
+    produce(site, 4, 2)
+    operators.feed(4)
+    operators.settle_all(1)
+    went = {item["topology"]: item for item in answer(totals, "upgrade", "--all", "--execute")["topologies"]}
+    assert went[operators.name]["standing"] == "runs this release", went
+    produce(site, 5, 2)
+    operators.feed(5)
+    operators.settle_all(1)
+
+    control.abort(totals.config, totals.name, 3, actor="test", reason="another one")
     again = totals.plan_replay(start=FromSavepoint(name=SAVEPOINT))
     whole = operators.plan_replay()
     totals.await_stage(again, Stage.VERIFIED)
     operators.await_stage(whole, Stage.VERIFIED)
     assert control.diff(operators.config, operators.name, whole).verdict == "same"
+
+
+def continue_with(machine: Rig, *epochs: int) -> None:
+    """Start drivers of epochs that were stopped."""
+    for epoch in epochs:
+        control.start(machine.config, machine.name, epoch=epoch, actor="test")
+
+
+def produce(site: Site, number: int, epoch: int) -> None:
+    """The next records of the running totals, up to their commit by an epoch."""
+    site.produce_totals(number)
+    site.totals.settle(epoch)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 from confluent_kafka import Producer
 
 import kappa
@@ -109,11 +111,26 @@ class Site:
 
     def produce(self, number: int) -> None:
         """The next records of both; each number once, in order."""
-        self.totals.produce(rows(22, first=22 * number), start_ms=BEGIN_MS + 60_000 * number)
+        self.produce_totals(number)
         self.operators.feed(number)
 
+    def produce_totals(self, number: int) -> None:
+        """The next records of the running totals; each number once, in order."""
+        self.totals.produce(rows(22, first=22 * number), start_ms=BEGIN_MS + 60_000 * number)
 
-class Operators(Rig):
+
+class Released(Rig):
+    """A topology that has one name in all copies of its lake: only drivers of this copy are ended with it."""
+
+    def close(self) -> None:
+        for running in psutil.process_iter(["cmdline", "environ"]):
+            words, environ = running.info["cmdline"] or [], running.info["environ"] or {}
+            if self.name in words and "--epoch" in words and environ.get("KAPPA_HOME") == str(self.config.home):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    running.kill()
+
+
+class Operators(Released):
     """The topology with an operator of each kind."""
 
     def deploy(self, version: int, factor: int | str | None = None) -> None:
@@ -222,7 +239,7 @@ def _site(base: Path, broker: KafkaProcess) -> Iterator[Site]:
     )
     with Broker(broker.bootstrap_servers) as client:
         parts: dict[str, Any] = {"config": config, "kafka": client, "session": None}
-        totals = Rig(topic="release.moves", name="release.totals", **parts)
+        totals = Released(topic="release.moves", name="release.totals", **parts)
         operators = Operators(topic="release.operators.left", name="release.operators", **parts)
         try:
             yield Site(broker=broker, totals=totals, operators=operators)
