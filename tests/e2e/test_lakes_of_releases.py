@@ -46,18 +46,19 @@ def test_a_lake_of_a_release_continues_goes_over_and_rolls_back(site: Site) -> N
     produce(site, 4, 2)
     assert totals.prove({1: 1, 2: 2}) == 110
     totals.cut_over(3)
-    produce(site, 5, 3)
+    for number in (5, 6, 7):  # the evidence of an upgrade: older slices are no longer readable
+        produce(site, number, 3)
 
     assert answer(totals, "upgrade", totals.name, "--reason", "a release", "--execute")["is_made"]
-    produce(site, 6, 3)
-    assert totals.prove({1: 1, 2: 2, 3: 3}) == 154
+    produce(site, 8, 3)
+    assert totals.prove({1: 1, 2: 2, 3: 3}) == 198
 
     control.rollback(totals.config, totals.name, to=2, actor="test", reason="back", in_this_environment=True)
     totals.wait(lambda: control.progress(totals.config, totals.name, 2).is_caught_up, "the old epoch follows")
     control.cut_over(totals.config, totals.name, 2, actor="test", reason="back", in_this_environment=True)
     totals.await_live(2)
-    produce(site, 7, 2)
-    assert totals.prove({1: 1, 2: 2, 3: 3}) == 176
+    produce(site, 9, 2)
+    assert totals.prove({1: 1, 2: 2, 3: 3}) == 220
 
 
 def test_state_of_each_operator_of_a_release_goes_over_and_a_savepoint_of_it_is_replayed(site: Site) -> None:
@@ -65,12 +66,13 @@ def test_state_of_each_operator_of_a_release_goes_over_and_a_savepoint_of_it_is_
     continue_with(totals, 2)
     continue_with(operators, 1)
     produce(site, 4, 2)
-    operators.feed(4)
-    operators.settle_all(1)
+    for number in (4, 5, 6):
+        operators.feed(number)
+        operators.settle_all(1)
     went = {item["topology"]: item for item in answer(totals, "upgrade", "--all", "--execute")["topologies"]}
     assert went[operators.name]["standing"] == "runs this release", went
     produce(site, 5, 2)
-    operators.feed(5)
+    operators.feed(7)
     operators.settle_all(1)
 
     control.abort(totals.config, totals.name, 3, actor="test", reason="another one")

@@ -20,6 +20,7 @@ from kappa.config import Config, Servers
 from kappa.control.new_topics import missing_topics
 from kappa.errors import BrokerUnreachableError, ConfigError, KappaError, RefusedError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import creator_options
 from kappa.kafka.producer import Sender, append
 from kappa.offsets.vector import Offsets
 from kappa.properties import parsed as properties
@@ -360,7 +361,7 @@ def test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_command
         control.start.planned(config, "shop.balances", actor="test")
     (finding,) = refused.value.data["findings"]
     assert finding.code == "topics-missing"
-    commands = [creation(topic, f"--bootstrap-server {servers}") for topic in missing_topics(config, "shop.balances")]
+    commands = [creation(topic, creator_options(servers)) for topic in missing_topics(config, "shop.balances")]
     names = [f"kappa.shop.balances.e0001.{name}" for name in ("markers", "balances.changelog")]
     assert [command.split("--topic ")[1].split()[0] for command in commands] == names
     assert "; ".join(commands) in finding.remedy
