@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,9 +46,16 @@ def wait(story: TopologyStory, seconds: float = 60.0) -> None:
 
 
 def in_turn(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], None]) -> None:
-    """Each pause between two looks is one more step."""
-    rest = iter(steps)
-    monkeypatch.setattr(time, "sleep", lambda _: next(rest)())
+    """Each pause between two looks is one more step; other threads of the run pause as ever."""
+    rest, real, here = iter(steps), time.sleep, threading.get_ident()
+
+    def sleep(seconds: float) -> None:
+        if threading.get_ident() == here:
+            next(rest)()
+        else:
+            real(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
 
 
 @pytest.mark.parametrize(
