@@ -21,8 +21,10 @@ from kappa.delta import queries
 from kappa.presence import heartbeat
 from kappa.record.schemas import load
 from kappa.replay.stages import Stage
+from kappa.topology.registry import load_apart
 from kappa.verify.recount import recount
 from kappa.verify.topic_recount import recount_topics
+from kappa.verify.trial import Trial, trial
 from kappa_local import registry
 from kappa_local.kafka import free_port
 
@@ -276,3 +278,24 @@ def test_a_registry_failing_during_a_handover_leaves_the_live_epoch_live(
     assert sorted(row["counted"] for row in site.read_back(f"{site.topic}.moves")) == [*range(12), 100, 100, 100]
     certificate = control.certify(site.config, site.name)
     assert certificate.complete, certificate.problems
+
+
+def test_new_code_whose_values_need_another_schema_registers_none_and_is_not_equal(site: Site) -> None:
+    site.send(site.values(FIRST, [{"id": "a", "amount": 1}]))
+    epoch = site.start_live()
+    site.send(site.values(FIRST, [{"id": "b", "amount": 2}]))
+    site.settle(epoch)
+    running, file = site.record().epoch(epoch).code, site.config.topologies / "balances.py"
+    subjects = {name: site.client.get_versions(name) for name in site.client.get_subjects()}
+
+    def tried() -> Trial:
+        after = load_apart(file.parent, site.name)
+        return trial(site.config, site.session, site.paths(epoch), running, after, 1)
+
+    assert tried().is_equal
+    file.write_text(file.read_text().replace('MOVE = "id STRING NOT NULL', 'MOVE = "id STRING'))
+    other = tried()
+    assert other.report is not None and not other.is_equal and other.findings == ()
+    (check,) = other.report.checks
+    assert check.name == "schemas of topics" and f"'{site.topic}.moves-value'" in check.detail
+    assert {name: site.client.get_versions(name) for name in site.client.get_subjects()} == subjects

@@ -176,13 +176,13 @@ class Lab:
         assert not thread.is_alive()
         return errors
 
-    def delete_before(self, offsets: Mapping[int, int]) -> None:
+    def delete_before(self, offsets: Mapping[int, int], topic: str = "") -> None:
         """Let Kafka forget the first records of partitions, as its retention does; -1 for all of them."""
-        admin = AdminClient(plain_settings(self.config.bootstrap_servers))
-        bounds = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
+        admin, name = AdminClient(plain_settings(self.config.bootstrap_servers)), topic or self.topic
+        bounds = [TopicPartition(name, partition, offset) for partition, offset in offsets.items()]
         low = {at.partition: answer.result(30).low_watermark for at, answer in admin.delete_records(bounds).items()}
         self.wait(
-            lambda: all(self.kafka.low_watermarks([self.topic])[self.topic, p] == offset for p, offset in low.items()),
+            lambda: all(self.kafka.low_watermarks([name])[name, p] == offset for p, offset in low.items()),
             "records are removed",
         )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archives
+from kappa.errors import SchemaRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.registry import Registry
 from kappa.names import EpochPaths
@@ -76,7 +77,7 @@ def beside(
         merge_bytes=merge_bytes(config),
         small_slice=config.small_slice,
         mask_key=config.mask_key,
-        schemas=Schemas(config.lake, Registry(config.schema_registry)),
+        schemas=Schemas(config.lake, _Unwritten(config.schema_registry)),
         archives=Archives(config.lake),
     )
     ledger = Ledger(paths.ledger)
@@ -92,6 +93,16 @@ def beside(
         archived=archived,
         engines=engines,
     )
+
+
+class _Unwritten(Registry):
+    """A schema registry that is only read: nothing is sent, so no schema is needed that is not there."""
+
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+        raise SchemaRefusedError(
+            f"The {kind} schema of subject {subject!r} would be another one than that under which its values are sent",
+            subject=subject,
+        )
 
 
 def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> EpochRun:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -22,7 +21,7 @@ from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import chunks, contents_of
 from kappa.slices.run import EpochRun
 from kappa.slices.topics import versioned_topics
-from kappa.slices.topics.paged_keys import PagedKeys
+from kappa.slices.topics.paged_keys import PagedKeys, digest
 from kappa.slices.topics.sending import marker, sent_ends
 from kappa.topology import Table, Topology
 from kappa.wire.encoding import Record
@@ -147,17 +146,12 @@ class EarlierAttempts:
         for record in records:
             if record.topic not in self._sent:
                 self._sent[record.topic] = self._open.enter_context(self._counted(record.topic))
-            if not self._sent[record.topic].take(_digest(record.key, record.value)):
+            if not self._sent[record.topic].take(digest(record.key, record.value)):
                 yield record
 
     def _counted(self, topic: str) -> PagedKeys:
         start, end = self._broker.low_watermarks([topic]), self._broker.settled_ends([topic])
         sent = PagedKeys(self._scratch)
         for batch in self._broker.read(start, end):
-            sent.add(_digest(message.key(), message.value()) for message in batch)
+            sent.add(digest(message.key(), message.value()) for message in batch)
         return sent
-
-
-def _digest(key: bytes | None, value: bytes | None) -> bytes:
-    parts = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in (key, value))
-    return blake2b(parts, digest_size=16).digest()

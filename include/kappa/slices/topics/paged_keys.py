@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
@@ -75,6 +76,12 @@ class PagedKeys:
             keys = (key for (key,) in self._pages.execute("SELECT key FROM keys ORDER BY key"))
         while batch := list(islice(keys, size)):
             yield batch
+
+
+def digest(*parts: bytes | None) -> bytes:
+    """A key of 16 bytes for a record of these parts; a part may be null."""
+    content = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in parts)
+    return blake2b(content, digest_size=16).digest()
 
 
 def _opened(folder: str) -> sqlite3.Connection:

@@ -167,11 +167,8 @@ def sent_ends(run: EpochRun, sends: Sends, of: LedgerRow, before: LedgerRow | No
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
-    for topic, part in _parts(run, plan, effects):
-        yield from _records_of(run, topic, part)
-    for table in run.topology.tables:
-        for part in _rows(run, plan, effects, f"changes/{table.name}"):
-            yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
+    yield from output_records(run, plan, effects)
+    yield from change_records(run, plan, effects)
     yield marker(
         run,
         plan.seq,
@@ -181,6 +178,19 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         roots=plan.detail.get("roots"),
         plan=plan_hash(plan),
     )
+
+
+def output_records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
+    """What the slice sends to topic outputs, in the order in which it is sent."""
+    for topic, part in _parts(run, plan, effects):
+        yield from _records_of(run, topic, part)
+
+
+def change_records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
+    """What the slice sends to the changelogs of tables."""
+    for table in run.topology.tables:
+        for part in _rows(run, plan, effects, f"changes/{table.name}"):
+            yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
 
 
 def _parts(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[tuple[Topic, pa.Table]]:

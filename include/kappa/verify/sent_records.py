@@ -1,0 +1,188 @@
+"""What slices sent, as it is in Kafka, compared byte by byte with what other code would have sent for them.
+
+Rows that are equal may still be sent otherwise: key, value and time of a record are made of them by the code that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kappa.errors import ConfigError, DataLossError, SchemaRefusedError, TopologyError, first_line
+from kappa.kafka.changelogs import seq_of
+from kappa.kafka.offsets_for_times import milliseconds
+from kappa.offsets.vector import Offsets
+from kappa.record.ledger_rows import LedgerRow
+from kappa.replay.proof.verdict import CheckResult
+from kappa.slices.run import EpochRun, Scratch
+from kappa.slices.topics.paged_keys import PagedKeys, digest
+from kappa.slices.topics.sending import change_records, output_records
+from kappa.wire.encoding import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+#: How much earlier than the clock of a driver its broker may date a record, milliseconds.
+_SKEW_MS = 60_000
+#: Most offsets of a topic that are read, counted from its end.
+MOST_OFFSETS = 5_000_000
+#: What keeps a topic from being read: its settings, its records, or what this user may do.
+_UNREADABLE = (ConfigError, DataLossError, TopologyError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentRecords:
+    """How records compare.
+
+    Attributes:
+        records: how many are equal.
+        checks: failed, one per topic whose records differ.
+        gaps: what could not be compared, a sentence per topic.
+    """
+
+    records: int = 0
+    checks: tuple[CheckResult, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class _Computed:
+    """What the slices would send to a topic.
+
+    Attributes:
+        digests: of key, value and, where the broker keeps that, the time of a record that has one of its own.
+        settings: of the topic; none where they cannot be read.
+        first_ms: no record that the slices sent is earlier, epoch milliseconds.
+        is_changelog: whether it is that of a table.
+        count: number of records.
+    """
+
+    digests: PagedKeys
+    settings: Mapping[str, str]
+    first_ms: int
+    is_changelog: bool
+    count: int = 0
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the broker keeps the times with which records are sent."""
+        return self.settings.get("message.timestamp.type") == "CreateTime"
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Count records."""
+        self.digests.add(map(self._digest, records))
+
+    def _digest(self, record: Record) -> bytes:
+        self.count += 1
+        time = record.timestamp_ms if self.has_times else None
+        self.first_ms = self.first_ms if time is None else min(self.first_ms, time)
+        return _digest(record.key, record.value, time)
+
+    def take(self, message: Message) -> bool:
+        """Whether a record of the topic is one of them; each is once."""
+        key, value = message.key(), message.value()
+        with_time = self.has_times and self.digests.take(_digest(key, value, message.timestamp()[1]))
+        return with_time or self.digests.take(_digest(key, value, None))
+
+
+def compared(run: EpochRun, base: LedgerRow, rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> SentRecords:
+    """Compare the records that slices sent with those that a run of other code would send.
+
+    A topic output must have each computed record as often. Of a changelog the newest record per key stays: each that is
+    there must be a computed one. Order and partitions are not compared.
+
+    Args:
+        run: the slices computed again.
+        base: the commit before them.
+        rows: their commits.
+        commits: their commits in the run.
+    """
+    run = replace(run, scratch=Scratch())  # that of the run has the rows of its last slice
+    seqs = range(rows[0].seq, rows[-1].seq + 1)
+    with ExitStack() as stack:
+        topics: dict[str, _Computed] = {}
+
+        def add(records: Iterable[Record], *, is_changelog: bool) -> None:
+            for name, group in groupby(records, key=lambda record: record.topic):
+                if name not in topics:
+                    topics[name] = _Computed(
+                        digests=stack.enter_context(PagedKeys(run.engines.scratch)),
+                        settings=_settings(run, name),
+                        first_ms=milliseconds(base.at) - _SKEW_MS,
+                        is_changelog=is_changelog,
+                    )
+                topics[name].add(group)
+
+        try:
+            for was, now in zip(rows, commits, strict=True):
+                add(output_records(run, replace(now, sends=was.sends), now), is_changelog=False)
+                if was.logged:
+                    add(change_records(run, now, now), is_changelog=True)
+        except SchemaRefusedError as error:
+            return SentRecords(checks=(CheckResult(name="schemas of topics", ok=False, detail=first_line(error)),))
+        outcomes = [_outcome(run, name, computed, seqs) for name, computed in topics.items()]
+    return SentRecords(
+        records=sum(one.records for one in outcomes),
+        checks=tuple(check for one in outcomes for check in one.checks),
+        gaps=tuple(gap for one in outcomes for gap in one.gaps),
+    )
+
+
+def _settings(run: EpochRun, topic: str) -> Mapping[str, str]:
+    try:
+        return run.engines.broker.topic_configs([topic])[topic]
+    except _UNREADABLE:  # a read of its records says why
+        return {}
+
+
+def _digest(key: bytes | None, value: bytes | None, timestamp_ms: int | None) -> bytes:
+    return digest(key, value, None if timestamp_ms is None else b"%d" % timestamp_ms)
+
+
+def _outcome(run: EpochRun, topic: str, computed: _Computed, seqs: range) -> SentRecords:
+    try:
+        first, start = _starts(run, topic, computed)
+        if computed.is_changelog:
+            return _of_changelog(topic, computed, seqs, _messages(run, topic, start))
+        equal = sum(map(computed.take, _messages(run, topic, start)))
+        low = run.engines.broker.low_watermarks([topic])
+    except _UNREADABLE as error:
+        return SentRecords(gaps=(f"What was sent to topic {topic} cannot be read: {first_line(error)}",))
+    if equal == computed.count:
+        return SentRecords(records=equal)
+    missing = f"{computed.count - equal:,} of {computed.count:,} records"
+    is_cleaned = "compact" in computed.settings.get("cleanup.policy", "compact")
+    if is_cleaned or start != first or any(0 < low[at] >= offset for at, offset in first.items()):
+        gap = (
+            f"{missing} are not in topic {topic} as they would be sent; compaction or retention may have removed them."
+        )
+        return SentRecords(records=equal, gaps=(f"{gap}.",))
+    detail = f"{missing} would be sent with another key, value or time"
+    return SentRecords(records=equal, checks=(CheckResult(name=f"records of topic {topic}", ok=False, detail=detail),))
+
+
+def _of_changelog(topic: str, computed: _Computed, seqs: range, messages: Iterable[Message]) -> SentRecords:
+    count, equal = 0, 0
+    for message in messages:
+        if seq_of(message) in seqs:
+            count, equal = count + 1, equal + computed.take(message)
+    if equal == count:
+        return SentRecords(records=equal)
+    detail = f"{count - equal:,} of {count:,} records would be sent with another key or value"
+    return SentRecords(records=equal, checks=(CheckResult(name=f"records of topic {topic}", ok=False, detail=detail),))
+
+
+def _starts(run: EpochRun, topic: str, computed: _Computed) -> tuple[Offsets, Offsets]:
+    """Offsets before which no record is one of the slices', and those from which the topic is read."""
+    first = run.engines.broker.offsets_for_time([topic], computed.first_ms)
+    end = run.engines.broker.stable_offsets([topic])
+    room = MOST_OFFSETS // max(1, len(end))
+    return first, Offsets.of((at, max(offset, end[at] - room)) for at, offset in first.items())
+
+
+def _messages(run: EpochRun, topic: str, start: Offsets) -> Iterator[Message]:
+    for batch in run.engines.broker.read(start, run.engines.broker.decided_ends([topic])):
+        yield from batch

@@ -1,0 +1,108 @@
+"""New code whose rows are equal is not equal when it would send them otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa.topology.registry import load_apart
+from kappa.verify.trial import Trial, trial
+
+if TYPE_CHECKING:
+    from support.epochs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+#: Five kinds of what a slice sends: JSON, a time of its own, a key of two columns, a versioned topic, and a changelog.
+TOPOLOGY = """
+from kappa.topology import Append, Source, Table, Topic, Topology
+
+def step(slice):
+    rows = slice["{topic}"]
+    return {{"sales": rows.selectExpr("id", "amount", "_timestamp AS at"), "lasts": rows.select("id", "amount")}}
+
+
+topology = Topology(
+    name="{name}",
+    version="1",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    tables=[Table(name="lasts", key="id", schema="id STRING NOT NULL, amount BIGINT")],
+    outputs=[
+        Append(name="sales", schema="id STRING, amount BIGINT, at TIMESTAMP"),
+        Topic(name="{topic}.sales", of="sales", key="id"),
+        Topic(name="{topic}.dated", of="sales", key=("id", "amount"), time="at"),
+        Topic(name="{topic}.story", of="sales", key="id", on_replay="versioned"),
+        Topic(name="{topic}.lasts", of="lasts", key="id", on_replay="reconcile"),
+    ],
+    step=step,
+)
+"""
+
+
+def begun(stream: Lab) -> int:
+    """A live epoch of three slices."""
+    (stream.config.topologies / "balances.py").write_text(TOPOLOGY.format(topic=stream.topic, name=stream.name))
+    stream.produce([("a", 1), ("b", 2)])
+    epoch = stream.start_live()
+    for number, rows in enumerate(([("a", 3), ("c", 4)], [("b", 6)]), start=1):
+        stream.produce(rows, start_ms=1_700_000_000_000 + 60_000 * number)
+        stream.settle(epoch)
+    return epoch
+
+
+def tried(stream: Lab, epoch: int, *change: str, slices: int = 2) -> Trial:
+    """A trial of the code with one piece of its text replaced."""
+    file = stream.config.topologies / "balances.py"
+    text = TOPOLOGY.format(topic=stream.topic, name=stream.name)
+    file.write_text(text.replace(*change) if change else text)
+    assert not change or file.read_text() != text
+    running = stream.record().epoch(epoch).code
+    after = load_apart(file.parent, stream.name)
+    return trial(stream.config, stream.session, stream.paths(epoch), running, after, slices)
+
+
+@pytest.mark.parametrize(
+    ("change", "topics"),
+    [
+        (('of="sales", key="id")', 'of="sales", key="amount")'), [".sales"]),
+        (('key=("id", "amount")', 'key=("amount", "id")'), [".dated"]),
+        ((', time="at")', ")"), [".dated"]),
+        (('key="id", on_replay="versioned"', 'key="amount", on_replay="versioned"'), [".story.e0001"]),
+        (
+            ('schema="id STRING, amount BIGINT, at', 'schema="amount BIGINT, id STRING, at'),
+            [".dated", ".sales", ".story.e0001"],
+        ),
+        (('schema="id STRING NOT NULL, amount BIGINT")', 'schema="amount BIGINT, id STRING NOT NULL")'), ["changelog"]),
+    ],
+    ids=["key", "order of keys", "time", "versioned", "order of an output's columns", "order of a table's columns"],
+)
+def test_records_that_would_be_sent_otherwise_are_named(
+    stream: Lab, change: tuple[str, str], topics: list[str]
+) -> None:
+    epoch = begun(stream)
+    same = tried(stream, epoch)
+    assert same.is_equal and same.gaps == () and same.report is not None and same.report.checks == ()
+    assert same.rows == 3 + 3, "rows of the output and changes of the table; their records are not counted again"
+    other = tried(stream, epoch, *change)
+    assert other.report is not None and not other.is_equal
+    assert all(one.is_same for one in (*other.report.tables, *other.report.outputs)), "the rows do not show it"
+    assert all(not check.ok for check in other.report.checks)
+    changelog = stream.paths(epoch).changelog("lasts")
+    names = {check.name.removeprefix("records of topic ") for check in other.report.checks}
+    assert names == {changelog if name == "changelog" else stream.topic + name for name in topics}
+    cleaned = [gap for gap in other.gaps if f"topic {stream.topic}.lasts" in gap]
+    assert len(cleaned) == len(other.gaps) == ("changelog" in topics), "compaction could have removed these"
+
+
+def test_what_is_not_in_a_topic_any_more_is_a_gap(stream: Lab) -> None:
+    epoch = begun(stream)
+    sales = f"{stream.topic}.sales"
+    stream.delete_before(dict.fromkeys(range(stream.kafka.partitions(sales)), -1), sales)
+    evidence = tried(stream, epoch)
+    assert evidence.report is not None and evidence.report.checks == () and not evidence.is_equal
+    (gap,) = evidence.gaps
+    assert gap.startswith("3 of 3 records are not in topic") and gap in evidence.report.notes
+    stream.kafka.delete_topics([sales])
+    (gap,) = tried(stream, epoch).gaps
+    assert "cannot be read" in gap
