@@ -143,6 +143,74 @@ def test_a_refused_call_says_what_to_do_and_changes_nothing(lake: Lake, call: st
     assert lake.content() == before
 
 
+def outcomes(lake: Lake, status: int, code: str) -> dict[str, KappaError]:
+    """What calls of both clients say to an answer."""
+    lake.proxy.refuse(status=status, code=code)
+    errors = {call: outcome(lake.calls[call]) for call in ("get", "put", "files", "open_table", "write")}
+    lake.proxy.clear()
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "KMS.DisabledException"),
+        (400, "InvalidRequest"),
+        (402, "QuotaExceeded"),
+        (405, "MethodNotAllowed"),
+        (416, "InvalidRange"),
+        (501, "NotImplemented"),
+    ],
+)
+def test_an_answer_that_no_repetition_changes_is_a_refusal_in_the_words_of_the_store(
+    lake: Lake, status: int, code: str
+) -> None:
+    for call, error in outcomes(lake, status, code).items():
+        assert isinstance(error, LakeRefusedError), call
+        assert (is_outage(error), is_refusal(error)) == (False, True), call
+        assert code in str(error) and "Check the keys" not in str(error), call
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "RequestTimeout"),
+        (400, "ThrottlingException"),
+        (409, "OperationAborted"),
+        (429, "TooManyRequests"),
+        (503, "SlowDown"),
+    ],
+)
+def test_an_answer_that_asks_for_the_request_again_is_waited_for(lake: Lake, status: int, code: str) -> None:
+    for call, error in outcomes(lake, status, code).items():
+        assert isinstance(error, LakeUnreachableError), call
+        assert (is_outage(error), is_refusal(error)) == (True, False), call
+
+
+def test_a_clock_that_is_wrong_is_named(lake: Lake) -> None:
+    lake.proxy.refuse(status=403, code="RequestTimeTooSkewed")
+    error = outcome(lake.calls["get"])
+    lake.proxy.clear()
+    assert str(error).endswith("Set the clock of this host: timedatectl")
+
+
+def test_an_answer_without_a_reason_is_said_to_have_none(lake: Lake) -> None:
+    lake.proxy.refuse(status=400, code="RequestTimeout")
+    error = outcome(lake.calls["head"])
+    lake.proxy.clear()
+    assert "It gives no reason. Check the keys, which may have expired" in str(error)
+
+
+class PanicException(BaseException):
+    """As PyO3 has it, which gives it no name that a program could import."""
+
+
+def test_a_client_that_ends_within_is_an_error_that_is_caught() -> None:
+    words = r"^A client of the store ended within at s3://b/k: InvalidHeaderValue"
+    with pytest.raises(LakeRefusedError, match=words), answers("s3://b/k"):
+        raise PanicException("InvalidHeaderValue")
+
+
 @pytest.mark.parametrize("call", READINGS)
 def test_the_same_call_succeeds_after_the_outage(lake: Lake, call: str) -> None:
     lake.proxy.refuse()

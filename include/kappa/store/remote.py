@@ -16,7 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
 from kappa.store.authorities import trusted_file
-from kappa.store.options import is_true, options_of, retries_of, with_environment
+from kappa.store.option_values import is_true
+from kappa.store.options import access_to, retries_of
 from kappa.store.outages import answers, is_refusal
 from kappa.store.retries import Retries
 from kappa.store.store import StoredFile, absent, removal_order
@@ -236,8 +237,9 @@ def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def _opened(path: str, retries: Retries | None = None) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key; see :class:`ObjectStore`."""
     bucket, key = bucket_and_key(path)
-    options = tuple(sorted(with_environment(options_of(path)).items()))
-    return _client(bucket, options, retries or retries_of(path), trusted_file()), key
+    with answers(path):
+        options = tuple(sorted(access_to(path).items()))
+        return _client(bucket, options, retries or retries_of(path), trusted_file()), key
 
 
 @lru_cache(maxsize=16)
