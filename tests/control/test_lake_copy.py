@@ -138,8 +138,8 @@ def test_rows_of_a_pending_backfill_are_copied_and_those_of_an_ended_one_are_not
         Ledger(paths.recomputed(folder).ledger).create()
         detail = {"folder": folder, "from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
         epochs.change(NAME, lambda now, detail=detail: [now.event("backfill", 1, actor="ann", detail=detail)])
-    asked = epochs.record(NAME).epoch(1).backfills[1].n
-    epochs.change(NAME, lambda now: [now.event("backfill_withdrawn", 1, actor="ann", detail={"backfill": asked})])
+    second = epochs.record(NAME).epoch(1).backfills[1].n
+    epochs.change(NAME, lambda now: [now.event("backfill_withdrawn", 1, actor="ann", detail={"backfill": second})])
     if is_killed:
         disk.die("lake.closed")
     copied(disk)

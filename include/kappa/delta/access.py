@@ -21,6 +21,7 @@ from kappa.store.stores import store_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
@@ -143,7 +144,7 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import AddAction
 
     added: list[AddAction | RemoveAction] = [
         AddAction(
@@ -156,8 +157,25 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         )
         for file in files
     ]
+    commit_actions(table, added, "overwrite", schema, commit)
+
+
+def commit_actions(
+    table: DeltaTable,
+    actions: list[AddAction | RemoveAction],
+    mode: Literal["append", "overwrite"],
+    schema: Any,
+    commit: CommitProperties,
+) -> None:
+    """Add files that are there to a table, and take others out, in one commit; it is at the new version then.
+
+    Raises:
+        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
     with answers(path_of(table)):
-        table.create_write_transaction(added, "overwrite", schema, commit_properties=commit)
+        table.create_write_transaction(actions, mode, schema, commit_properties=commit)
         table.update_incremental()
 
 
