@@ -155,8 +155,8 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     except CommitFailedError as error:
         if not has_mark(path, version, mark):
             raise ConflictError(
-                f"Another process wrote to {path} while version {version} was to undo commits of others. Try again: kappa "
-                "restore",
+                f"Another process wrote to {path} while version {version} was to undo commits of others. Look again, "
+                "then try again: kappa restore",
                 path=path,
             ) from error
     except LakeUnreachableError:
