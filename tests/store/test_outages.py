@@ -16,9 +16,10 @@ import pytest
 from deltalake import CommitProperties
 from support.s3_options import lake_on, write_options
 from support.s3_proxy import CUT, Proxy, s3_proxy
-from support.s3_server import S3Server, create_bucket
+from support.s3_server import S3Server, create_bucket, put_raw
 
 from kappa import clock, properties
+from kappa.delta import vacuum
 from kappa.delta.access import create_table, is_table, open_table, write
 from kappa.delta.append_log import AppendLog
 from kappa.errors import (
@@ -199,6 +200,44 @@ def test_an_answer_without_a_reason_is_said_to_have_none(lake: Lake) -> None:
     error = outcome(lake.calls["head"])
     lake.proxy.clear()
     assert "It gives no reason. Check the keys, which may have expired" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "commands"),
+    [
+        (
+            "lake/table//x",
+            {"aws s3api delete-object --bucket {} --key lake/table//x", "aws s3 rm --recursive s3://{}/lake/table//"},
+        ),
+        (
+            "lake/table/./a b",
+            {
+                "aws s3api delete-object --bucket {} --key 'lake/table/./a b'",
+                "aws s3 rm --recursive s3://{}/lake/table/./",
+            },
+        ),
+    ],
+)
+def test_an_object_that_no_client_can_name_is_shown_with_the_way_to_remove_it(
+    s3_lake: str, s3: S3Server, key: str, commands: set[str]
+) -> None:
+    """A script that joins texts makes such a key. Nothing around it can be listed."""
+    create_table(f"{s3_lake}/table", NUMBERS)
+    table, store = open_table(f"{s3_lake}/table"), store_of(s3_lake)
+    put_raw(s3, key)
+    calls = (
+        lambda: list(store.files(s3_lake)),
+        lambda: store.folders(f"{s3_lake}/table"),
+        lambda: store.delete_folder(s3_lake),
+        lambda: vacuum.vacuum(f"{s3_lake}/table", lambda: (), age=timedelta(0), check=lambda: None),
+    )
+    ends = set()
+    for call in calls:
+        error = outcome(call)
+        assert isinstance(error, LakeRefusedError) and error.data["key"] in (key, key.rpartition("/")[0] + "/")
+        ends.add(str(error).rpartition("such as ")[2])
+    assert ends == {command.format(s3.bucket) for command in commands}
+    assert table.version() == 0
 
 
 class PanicException(BaseException):

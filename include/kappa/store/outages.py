@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 
 from kappa.errors import ConfigError, KappaError, LakeRefusedError, LakeUnreachableError, causes
-from kappa.store.address import is_remote
+from kappa.store.address import bucket_and_key, is_remote
 from kappa.store.options import SETTING
 
 #: A message of object_store, of Hadoop's S3A or of the AWS SDK at all.
@@ -45,6 +46,10 @@ _DENIED = re.compile(r"(?i:status code):?\s+(?:4(?!04|08|09|12|29)\d\d|501)\b")
 _FINAL = re.compile(r"(?i:status code):?\s+(?:4(?!08|09|29)\d\d|501)\b|PythonException")
 #: Of obstore and deltalake, for options that they do not take.
 _OF_OPTIONS = re.compile(r"Generic Config error")
+#: Of object_store, for a key of another program that it does not take: all around it cannot be listed.
+_OF_KEY = re.compile(
+    r'Encountered object with invalid path: (?:Error parsing )?Path "(.*)"(?: contained|: Encountered)'
+)
 #: What PyO3 raises for a thread of Rust that ended. It is not an Exception.
 _PANIC = "PanicException"
 #: A refusal without a body: nobody says whether it is for the keys, or for the request.
@@ -92,6 +97,8 @@ def _of_kappa(error: BaseException, path: str) -> KappaError | None:
             f"A client of the store does not take its settings: {_reason(error)}. Correct the file of {SETTING}, or "
             "the variables AWS_*: env | grep -o '^AWS_[A-Z_0-9]*'"
         )
+    if key := _OF_KEY.search(_text(error)):
+        return _foreign_key(path, key[1])
     is_other = _is_of_client(error) and not isinstance(error, FileNotFoundError) and not is_outage(error)
     if is_refusal(error) or is_other:
         return LakeRefusedError(f"The store refuses {path}: {_reason(error)}. {_remedy(error)}", path=path)
@@ -100,6 +107,20 @@ def _of_kappa(error: BaseException, path: str) -> KappaError | None:
             f"The store does not answer for {path}: {_reason(error)}. {_advice(error)}", path=path
         )
     return None
+
+
+def _foreign_key(path: str, key: str) -> LakeRefusedError:
+    """The error of a key, or of the beginning of keys, that no client of Kappa can name."""
+    bucket = bucket_and_key(path)[0]
+    command = f"aws s3api delete-object --bucket {bucket} --key {quote(key)}"
+    if key.endswith("/"):
+        command = f"aws s3 rm --recursive {quote(f's3://{bucket}/{key}')}"
+    return LakeRefusedError(
+        f"The store has an object whose key is {key!r}, or begins with it. No client takes such a key, and nothing "
+        f"around it can be listed. Kappa never made it: remove it with a tool of the store, such as {command}",
+        path=path,
+        key=key,
+    )
 
 
 def _is_of_client(error: BaseException) -> bool:

@@ -225,7 +225,7 @@ class _Move:
             )
 
     def _close(self) -> None:
-        if workers := self._writers.working():
+        if workers := self._writers.working(self._progress):
             commands = [one.command for one in workers]
             raise RefusedError(
                 f"Drivers or archivers run in {self._source}. What never changes is in {self._target} by now; the rest "
