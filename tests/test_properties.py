@@ -40,10 +40,10 @@ def test_a_secret_is_read_by_its_owner_alone(tmp_path: Path) -> None:
     file.write_text("a=ö\n")
     for mode in (0o600, 0o640):
         file.chmod(mode)
-        assert read_secret(str(file), "KAPPA_SECRETS", "keys") == {"a": "ö"}
+        assert read_secret(str(file), "KAPPA_SECRETS", "keys", ["a"]) == {"a": "ö"}
     file.chmod(0o644)
     with pytest.raises(ConfigError, match=rf"^{file} has mode 0644: .* it contains keys\. Run: chmod 600 {file}$"):
-        read_secret(str(file), "KAPPA_SECRETS", "keys")
+        read_secret(str(file), "KAPPA_SECRETS", "keys", ["a"])
 
 
 def test_a_secret_that_cannot_be_read_is_named_with_its_setting(tmp_path: Path) -> None:
@@ -51,4 +51,13 @@ def test_a_secret_that_cannot_be_read_is_named_with_its_setting(tmp_path: Path) 
     binary.write_bytes(b"\xff")
     for path, reason in ((tmp_path / "missing", "No such file"), (tmp_path, "Is a directory"), (binary, "not text")):
         with pytest.raises(ConfigError, match=rf"^KAPPA_SECRETS names {path}, .* host: .*{reason}.*: ls -l {path}$"):
-            read_secret(str(path), "KAPPA_SECRETS", "keys")
+            read_secret(str(path), "KAPPA_SECRETS", "keys", ["a"])
+
+
+def test_a_secret_on_the_line_after_its_name_is_in_no_message(tmp_path: Path) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("# keys\npassword=\\\n  one\nuser\ntop/secret:of=me\n")
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match=rf"^{file} has something in line 5 that is not a setting\. Known are: ") as e:
+        read_secret(str(file), "KAPPA_SECRETS", "keys", ["password", "user"])
+    assert "secret:" not in str(e.value) and "top" not in str((e.value, e.value.data))

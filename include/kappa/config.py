@@ -373,7 +373,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
     try:
         if kind == "Path":
-            return Path(value).absolute()
+            return Path(value).expanduser().absolute()
         if kind == "int":
             return int(value)
         if kind == "float":

@@ -2,17 +2,60 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from kappa.errors import ConfigError
 
 
-def read_secret(path: str, setting: str, content: str) -> dict[str, str]:
-    """The settings in a file; the rest as :func:`secret_text`."""
-    return parsed(secret_text(path, setting, content))
+def read_secret(path: str, setting: str, content: str, names: Collection[str]) -> dict[str, str]:
+    """The settings in a file; the rest as :func:`secret_text`.
+
+    Args:
+        names: those that it may have.
+
+    Raises:
+        ConfigError: it cannot be read, other users can read it, or it has another name.
+    """
+    text = secret_text(path, setting, content)
+    settings = parsed(text)
+    lines = {name: f" in line {number}" for number, name, _ in _entries(text)}
+    check_names(settings, names, path, lines)
+    return settings
+
+
+def check_names(
+    settings: Mapping[str, str], names: Collection[str], where: str, places: Mapping[str, str] | None = None
+) -> None:
+    """Hold that settings have names that are known.
+
+    Args:
+        settings: the settings.
+        names: those that they may have.
+        where: the file, for messages.
+        places: name -> where in the file it is, for messages.
+
+    Raises:
+        ConfigError: one is not. It is in the message only where it resembles a known one: a secret on a line of its
+            own is taken for a name, too.
+    """
+    for name in settings:
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name.lower(), names, n=1)
+        if near:
+            raise ConfigError(
+                f"{where} has the unknown setting {name}. Did you mean {near[0]}? Correct it, or remove the line.",
+                key=name,
+            )
+        place = (places or {}).get(name, "")
+        raise ConfigError(
+            f"{where} has something{place} that is not a setting. Known are: {', '.join(names)}. Correct it, or remove "
+            "the line."
+        )
 
 
 def secret_text(path: str, setting: str, content: str) -> str:
@@ -53,18 +96,21 @@ def parsed(text: str) -> dict[str, str]:
         >>> parsed("a=1\\n# a comment\\nb : two \\\\\\n  lines")
         {'a': '1', 'b': 'two lines'}
     """
-    settings: dict[str, str] = {}
-    lines = iter(re.split(r"\r\n|\n|\r", text))
-    for first in lines:
+    return {name: value for _, name, value in _entries(text)}
+
+
+def _entries(text: str) -> Iterator[tuple[int, str, str]]:
+    """Number of its first line, name and value of each setting."""
+    lines = iter(enumerate(re.split(r"\r\n|\n|\r", text), 1))
+    for number, first in lines:
         line = first.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
         while re.search(r"(?<!\\)(?:\\\\)*\\$", line):
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+            line = line[:-1] + next(lines, (0, ""))[1].lstrip(" \t\f")
         split = re.match(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", line, re.DOTALL)
         assert split is not None
-        settings[_unescaped(split[1])] = _unescaped(split[2])
-    return settings
+        yield number, _unescaped(split[1]), _unescaped(split[2])
 
 
 def written(settings: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ _SECRET_KEY = re.compile(
 _SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=", re.IGNORECASE)
 #: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
 _BY_TOPIC = "topic_settings"
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS = {"str": "a text", "Path": "a text", "int": "a whole number", "float": "a number"}
 
@@ -212,5 +213,7 @@ def _absolute(folder: Path, name: str, value: Any) -> Any:
     """A path in the file begins in its folder, whatever the working directory of the process."""
     is_path = name in ("lake", "topologies", "home", "cache") or name.endswith("file")
     if not is_path or not value or "://" in value:
+        return value
+    if name == "lake" and _SCHEME.match(value):  # refused by its own words
         return value
     return str(folder / Path(value).expanduser())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -106,7 +107,8 @@ def proofs(config: Config) -> Iterator[Proof]:
     java = _proof("java", "", _java)  # its error has the remedy
     yield java
     yield _proof("disk", "Free some space, or set KAPPA_HOME and KAPPA_LAKE to another disk.", lambda: _disk(config))
-    yield _proof("lake", "Check that KAPPA_LAKE exists and may be written.", lambda: _lake(config))
+    folder = "" if is_remote(config.lake) else "Check that KAPPA_LAKE exists and may be written."
+    yield _proof("lake", folder, lambda: _lake(config))  # the error of a store has the remedy
     if not java.ok:
         yield Proof("kafka", False, "needs Java", java.remedy)
         yield Proof("spark", False, "needs Java", java.remedy)
@@ -129,9 +131,14 @@ def _proof(name: str, remedy: str, use: Callable[[], str]) -> Proof:
     try:
         return Proof(name, True, use())
     except KappaError as error:
-        return Proof(name, False, str(error), remedy or str(error))
+        return Proof(name, False, _words(error), remedy or _words(error))
     except Exception as error:  # each error is a result of the check
-        return Proof(name, False, f"{type(error).__name__}: {error}", remedy)
+        return Proof(name, False, f"{type(error).__name__}: {_words(error)}", remedy or _words(error))
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without the command that leads here, and what was noted about it."""
+    return " ".join([re.sub(r": kappa doctor$", ".", str(error)), *getattr(error, "__notes__", ())])
 
 
 def _java() -> str:
@@ -159,13 +166,14 @@ def _lake(config: Config) -> str:
     from deltalake.exceptions import CommitFailedError
 
     table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}"
-    store = store_of(table)
     row = pa.table({"proof": ["kappa"]})
     once = CommitProperties(app_transactions=[Transaction("doctor", 1)], max_commit_retries=0)
     is_local = not is_remote(config.lake)
     missing = [folder for folder in (Path(table).parent, Path(config.lake)) if is_local and not folder.exists()]
+    is_there = False
     try:
         access.create_table(table, row.schema)
+        is_there = True
         access.write(access.open_table(table), row, CommitProperties(max_commit_retries=0))
         stale = access.open_table(table)
         access.write(access.open_table(table), row, once)
@@ -177,12 +185,28 @@ def _lake(config: Config) -> str:
             raise AssertionError("the lake let two writers commit one transaction: its storage cannot compare-and-set")
         rows = access.open_table(table).to_pyarrow_table().num_rows
         races = "" if is_local else _races(f"{table}/races")
-    finally:
-        store.delete_folder(table)
-        for folder in missing:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+    except Exception as error:  # each error is a result of the check, also where its traces stay
+        try:
+            _remove(table, missing)
+        except (KappaError, OSError) as other:
+            if is_there:
+                error.add_note(_words(other))
+        raise
+    _remove(table, missing)
     return f"{config.lake}: {rows} rows written, read back, and a second writer refused{races}"
+
+
+def _remove(table: str, folders: Sequence[Path]) -> None:
+    """Remove what the check of a lake made; an error says what stays."""
+    try:
+        store_of(table).delete_folder(table)
+    except (KappaError, OSError) as error:
+        way = f"aws s3 rm --recursive {table}" if is_remote(table) else f"rm -r {table}"
+        error.add_note(f"What this check wrote stays at {table}, since it cannot be removed. Remove it: {way}")
+        raise
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _races(folder: str) -> str:

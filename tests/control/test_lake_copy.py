@@ -9,9 +9,10 @@ from shlex import quote
 
 import pytest
 from support.live_lake import NAME
-from support.moved_lakes import SCRATCH, Places, contents, counted, full_lake, is_open, write
+from support.moved_lakes import SCRATCH, Places, contents, copied, counted, full_lake, is_open, write
 
 from kappa.control.lakes import inventory, moving
+from kappa.control.lakes.relocations import relocated
 from kappa.errors import KappaError, LakeMovedError, RefusedError, StaleWriterError, UsageError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
@@ -128,6 +129,25 @@ def test_a_closed_lake_is_copied_nowhere_else(disk: Places, tmp_path: Path) -> N
         moving.copy(disk.config, str(tmp_path / "third"), actor="ann")
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_rows_of_a_pending_backfill_are_copied_and_those_of_an_ended_one_are_not(
+    disk: Places, *, is_killed: bool
+) -> None:
+    epochs, paths = Epochs(disk.config.lake), EpochPaths(lake=disk.config.lake, topology=NAME, epoch=1)
+    for folder in ("b1", "b2"):
+        Ledger(paths.recomputed(folder).ledger).create()
+        detail = {"folder": folder, "from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
+        epochs.change(NAME, lambda now, detail=detail: [now.event("backfill", 1, actor="ann", detail=detail)])
+    second = epochs.record(NAME).epoch(1).backfills[1].n
+    epochs.change(NAME, lambda now: [now.event("backfill_withdrawn", 1, actor="ann", detail={"backfill": second})])
+    if is_killed:
+        disk.die("lake.closed")
+    copied(disk)
+    there = EpochPaths(lake=disk.target, topology=NAME, epoch=1)
+    assert Ledger(there.recomputed("b1").ledger).exists()
+    assert not [name for name in inventory.sizes(disk.target) if "/recomputed/b2/" in name]
+
+
 # Drivers
 
 
@@ -171,9 +191,34 @@ def test_a_target_with_other_files_or_an_open_copy_is_refused(disk: Places) -> N
 
 def test_a_lake_is_not_copied_into_itself(disk: Places) -> None:
     lake = disk.config.lake
-    for target in (lake, f"{lake}/", f"{lake}/copy", lake.rpartition("/")[0]):
+    folder = Path(lake).parent
+    (folder / "link").symlink_to(lake)
+    (folder / "way").symlink_to(f"{lake}/{NAME}")
+    targets = (lake, f"{lake}/", f"{lake}/copy", str(folder), f"{lake}/../{Path(lake).name}", f"{folder}/link/copy")
+    before = contents(lake)
+    for target in (*targets, f"{folder}/way", f"{folder}/way/copy"):
         with pytest.raises(UsageError, match="is the lake"):
             moving.copy(disk.config, target, actor="ann")
+    assert contents(lake) == before
+
+
+def test_a_lake_is_at_one_spelling_of_its_address(disk: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets KAPPA_LAKE to the short one is at the same lake."""
+    (folder := Path(disk.target).parent / "work").mkdir()
+    monkeypatch.chdir(folder)
+    moving.copy(disk.config, "../new", actor="ann")
+    assert is_open(str(folder.parent / "new"))
+    moving.copy(replace(disk.config, lake=str(folder.parent / "new")), f"{disk.config.lake}/../newer", actor="ann")
+    assert is_open(f"{Path(disk.config.lake).parent}/newer")
+
+
+def test_a_lake_that_an_earlier_version_moved_to_a_long_spelling_is_open(disk: Places) -> None:
+    long = f"{disk.target}/../{Path(disk.target).name}"
+    copied(disk)
+    there = Epochs(disk.target)
+    rows = relocated(there.now(""), disk.config.lake, long, "ann", "")
+    there.change("", lambda _: rows)
+    assert is_open(disk.target)
 
 
 def test_a_folder_without_a_lake_is_not_copied(disk: Places, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from kappa import clock
 from kappa.archive.writer import Archiver
 from kappa.control.lakes import inventory, moving, transfer
 from kappa.control.lakes.transfer import Freight
+from kappa.control.lakes.writers import Writers
 from kappa.errors import LakeMovedError, LakeUnreachableError, RefusedError
 from kappa.names import ArchivePaths, EpochPaths
 from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.store.options import declare
@@ -181,6 +184,20 @@ def test_a_driver_that_goes_on_all_the_same_is_waited_for_and_named(disk: Places
         beating.close()
     assert any(line.startswith(f"waiting for {who}") for line in lines)
     copied(lake)
+
+
+def test_dead_drivers_of_other_hosts_are_waited_for_together(disk: Places) -> None:
+    lines, stale, count = list[str](), 2.0, 8
+    topics = [f"t{number}" for number in range(count)]
+    for topic in topics:
+        paths = ArchivePaths(lake=disk.config.lake, topic=topic)
+        Ledger(paths.ledger).create()
+        heartbeat.write(paths.heartbeat, replace(heartbeat.this_process("me", "code"), host="another", boot="another"))
+    writers = Writers(disk.config.lake, Epochs(disk.config.lake), stale)
+    began = time.monotonic()
+    assert writers.working(lambda freight: lines.append(freight.what)) == []
+    assert stale < time.monotonic() - began < count * stale / 2
+    assert lines == ["looking which drivers and archivers run"]
 
 
 def test_the_move_of_a_lake_is_not_an_attempt_at_the_slice_that_is_open(disk: Places) -> None:

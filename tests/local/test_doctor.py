@@ -6,6 +6,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from support.s3_options import config_on
+from support.s3_proxy import Proxy
+from support.s3_server import S3Server
 
 from kappa.config import Config
 from kappa.errors import ConfigError
@@ -55,6 +58,31 @@ def test_an_unwritable_lake_is_named_with_a_remedy(tmp_path):
         "lake", "Check KAPPA_LAKE.", lambda: doctor._lake(config(tmp_path, KAPPA_LAKE=f"{tmp_path}/file"))
     )
     assert (proof.ok, proof.remedy) == (False, "Check KAPPA_LAKE.")
+
+
+def lake_proof(s3: S3Server, tmp_path: Path, proxy: Proxy) -> doctor.Proof:
+    return next(proof for proof in doctor.proofs(config_on(proxy.server, tmp_path)) if proof.name == "lake")
+
+
+def test_a_store_that_refuses_is_named_with_its_own_remedy(s3, tmp_path, proxy, monkeypatch):
+    programs_succeed(monkeypatch)
+    proxy.refuse("", status=403, code="InvalidAccessKeyId")
+    proof = lake_proof(s3, tmp_path, proxy)
+    assert not proof.ok and "InvalidAccessKeyId" in proof.detail
+    assert proof.remedy.endswith("Check the keys and the policy of the bucket.")
+    assert "kappa doctor" not in proof.detail
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_finding_is_not_lost_where_its_traces_cannot_be_removed(s3, tmp_path, proxy, monkeypatch, is_sound):
+    programs_succeed(monkeypatch)
+    proxy.refuse("", "DELETE", status=403)
+    if not is_sound:
+        proxy.refuse("/races/", "PUT", status=400, code="InvalidRequest")
+    proof = lake_proof(s3, tmp_path, proxy)
+    assert not proof.ok and ("InvalidRequest" in proof.detail) is not is_sound
+    assert "What this check wrote stays at s3://" in proof.detail and "aws s3 rm --recursive s3://" in proof.detail
+    assert "The store refuses" in proof.detail
 
 
 @pytest.mark.parametrize(("free", "ok"), [(5 << 30, True), ((5 << 30) - 1, False)])

@@ -88,6 +88,29 @@ def test_a_heartbeat_survives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert last is not None and last.state == "stopped" and list(tmp_path.iterdir()) == [path]
 
 
+class NoExceptionError(BaseException):
+    """As a thread of Rust that ends, which ``except Exception`` lets pass."""
+
+
+def test_the_thread_survives_what_is_not_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, thread = tmp_path / "heartbeat.json", threading.current_thread()
+    first = heartbeat.this_process("me", "code")
+    failed = threading.Event()
+    write = heartbeat.write
+
+    def once(*arguments: Any) -> None:
+        if threading.current_thread() is not thread and not failed.is_set():
+            failed.set()
+            raise NoExceptionError("a blank in a header")
+        write(*arguments)
+
+    monkeypatch.setattr(heartbeat, "write", once)
+    beating = heartbeat.Beating(str(path), first, 0.01, lambda: True)
+    assert failed.wait(30)
+    await_newer(path, await_newer(path, first))
+    beating.close()
+
+
 @pytest.mark.parametrize("call", ["write_bytes", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOENT])
 def test_a_failed_replacement_leaves_only_the_old_file(

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import obstore
 import pytest
-from support.s3_options import config_on
+from support.s3_options import config_on, write_options
 from support.s3_proxy import Proxy
 from support.s3_server import S3Server, objects
 
 from kappa.config import Config
-from kappa.errors import LakeUnreachableError
+from kappa.errors import ConfigError, LakeUnreachableError
 from kappa.presence import heartbeat, liveness
 from kappa.presence.heartbeat import Beating
 from kappa.record.ledger import Ledger
@@ -99,3 +99,19 @@ def test_a_driver_that_cannot_see_whether_it_has_the_claim_goes_on_beating(confi
         driver.say(message="after")
         beat = heartbeat.read(path)
     assert beat is not None and (beat.writer, beat.message) == ("me", "after")
+
+
+def test_heartbeats_go_on_after_a_wrong_key_was_put_right(
+    beating: Beating, config: Config, proxy: Proxy, s3: S3Server, tmp_path: Path
+) -> None:
+    file = tmp_path / "lake.properties"
+    write_options(proxy.server, file, aws_session_token="to\nken")
+    with pytest.raises(ConfigError, match="aws_session_token has a blank at position 3"):
+        heartbeat.read(path_of(config))
+    beating.say(message="with a wrong key")
+    time.sleep(2 * config.beat_seconds)  # the thread writes once at least, and fails
+    write_options(proxy.server, file)
+    following = beats(s3)
+    next(following)
+    next(following)
+    assert not beating.is_lost

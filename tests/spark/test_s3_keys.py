@@ -47,7 +47,7 @@ def test_a_session_lives_on_when_keys_are_replaced(tmp_path: Path) -> None:
             assert_refused(server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)"))
             file.unlink()
             assert_refused(server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)"))
-            write_options(server, file)
+            write_options(server, file, aws_secret_access_key=f"{server.secret_key} \n")  # as Python reads it
             spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (2)")
             assert spark.sql(f"SELECT a FROM delta.`{lake}/t`") == [[2]]
 

@@ -41,6 +41,11 @@ def test_every_spelling_of_a_lake_on_s3_is_one(text: str) -> None:
         ("/srv/lake", "/srv/lake"),
         ("/srv/lake/", "/srv/lake"),
         ("/srv//lake", "/srv/lake"),
+        ("//srv/lake", "/srv/lake"),
+        ("/srv/work/../lake", "/srv/lake"),
+        ("/srv/./lake/.", "/srv/lake"),
+        ("file:///srv/work/../lake", "/srv/lake"),
+        (" /srv/lake\n", "/srv/lake"),
         ("file:///srv/lake", "/srv/lake"),
         ("FILE:///srv/lake/", "/srv/lake"),
         ("file:///srv/my%20lake", "/srv/my lake"),
@@ -51,10 +56,44 @@ def test_every_spelling_of_a_path_is_one(text: str, lake: str) -> None:
     assert lake_address(text) == lake
 
 
+def test_blanks_around_an_address_on_s3_are_not_a_part_of_it() -> None:
+    assert lake_address(" s3://lakes/orders\n") == table_address(" s3a://lakes/orders\n") == "s3://lakes/orders"
+
+
+def test_a_tilde_is_the_home_of_a_user() -> None:
+    home = str(Path.home())
+    assert lake_address("~/lake") == table_address("~/lake") == f"{home}/lake"
+    assert Config.from_env({"KAPPA_HOME": "~/kappa"}).home == Path(home, "kappa")
+
+
+@pytest.mark.parametrize(
+    "text", ["s3:/lakes/orders", "s3:lakes", "file:/srv/lake", "hdfs:/x", "arn:aws:s3:::x", "~nobody-here/lake", " "]
+)
+def test_an_address_that_would_be_a_folder_of_the_working_directory_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^The lake .*Set KAPPA_LAKE to an absolute path, or to s3://bucket/prefix"):
+        lake_address(text)
+    with pytest.raises(UsageError, match=r"Name an absolute path, or s3://bucket/key\.$"):
+        table_address(text)
+    if text.strip():
+        settings = tmp_path / "kappa.toml"
+        settings.write_text(f'lake = "{text}"\n')
+        with pytest.raises((ConfigError, RuntimeError)):
+            Config.from_env({"KAPPA_SETTINGS": str(settings)})
+
+
+def test_a_way_up_from_a_link_is_refused(tmp_path: Path) -> None:
+    """Programs that follow the link are in another folder than those that shorten the text."""
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    with pytest.raises(ConfigError, match=r"has '\.\.' after a link: programs disagree on the folder"):
+        lake_address(f"{tmp_path}/link/../lake")
+
+
 def test_a_relative_path_is_below_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert lake_address("data/lake") == f"{tmp_path}/data/lake"
     assert lake_address("s3") == f"{tmp_path}/s3"
+    assert lake_address("../lake") == table_address("../lake") == f"{tmp_path.parent}/lake"
 
 
 @pytest.mark.parametrize("prefix", ["a", "team/orders", "A.b_c-d!'(1)", "..a", "a../b", "_kappa"])
@@ -118,7 +157,7 @@ def test_a_whole_bucket_is_refused_with_a_prefix_to_take(text: str) -> None:
         *("", "/", "/orders", "ab/orders", f"{'a' * 64}/orders", "Lakes/orders", "-lakes/orders", "my_lakes/orders"),
         *("lakes//orders", "lakes/a//b", "lakes/./a", "lakes/a/..", "lakes/..", "key:secret@lakes/orders"),
         *("lakes/my lake", "lakes/jürgen", "lakes/a%20b", "lakes/a=1", "lakes/a*", "lakes/a?versionId=1", "lakes/a#b"),
-        *("lakes/a+b", "lakes/a:b", "lakes/a\n", "lakes\n/a", "lakes/a\\b", "lakes/a&b", "lakes/a~", "lakes/@a"),
+        *("lakes/a+b", "lakes/a:b", "lakes\n/a", "lakes/a\\b", "lakes/a&b", "lakes/a~", "lakes/@a"),
     ],
 )
 def test_what_not_every_client_takes_alike_is_refused(rest: str) -> None:

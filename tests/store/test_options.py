@@ -55,7 +55,6 @@ def test_a_file_that_only_owner_and_group_can_read_is_accepted(tmp_path: Path, m
         ("aws_acess_key_id", r"Did you mean aws_access_key_id\?"),
         ("AWS_REGION", r"Did you mean aws_region\?"),
         ("region", r"Did you mean aws_region\?"),
-        ("fs.s3a.secret", r"Known are: aws_access_key_id, .*aws_profile, aws_ca_bundle\."),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, hint: str) -> None:
@@ -63,6 +62,15 @@ def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, 
     with pytest.raises(ConfigError, match=rf"^{file} has the unknown setting {name}\. {hint} Correct it") as error:
         options.read(str(file))
     assert "hidden" not in str(error.value)
+
+
+def test_a_line_that_resembles_no_setting_is_not_in_the_message(tmp_path: Path) -> None:
+    """It may be a secret that was put on the line after its name."""
+    file = write_options(SERVER, tmp_path / "o")
+    file.write_text("aws_region=us-east-1\n\naws_secret_access_key\ns3cr3t/of=me\n")
+    with pytest.raises(ConfigError, match=rf"^{file} has something in line 4 .* Known are: .*aws_ca_bundle\.") as error:
+        options.read(str(file))
+    assert "s3cr3t" not in str((error.value, error.value.data))
 
 
 def test_an_empty_option_counts_as_absent(tmp_path: Path) -> None:
@@ -90,6 +98,76 @@ def test_options_that_no_client_takes_are_refused_before_a_request(
             with pytest.raises(ConfigError, match=message) as error:
                 call()
             assert SERVER.secret_key not in str(error.value)
+
+
+#: Name -> a value that ends a client's thread, or that each client takes for something else; the words about it.
+WRONG_VALUES = [
+    ("aws_endpoint_url", "https://h:99999", "is not a URL"),
+    ("aws_endpoint_url", "https://h:abc", "is not a URL"),
+    ("aws_endpoint_url", "https://h:0", "is not a URL"),
+    ("aws_endpoint_url", "https://[h", "is not a URL"),
+    ("aws_endpoint_url", "https://:9", "is not a URL"),
+    ("aws_endpoint_url", "https://h|x", "is not a URL"),
+    ("aws_endpoint_url", "https://h h", "aws_endpoint_url has a blank at position 10"),
+    ("aws_endpoint_url", "https://user:s3cr3t@h", "has a login, which belongs to no store's address"),
+    ("aws_endpoint_url", "user:s3cr3t@h", "has a login"),
+    ("aws_endpoint_url", "https://h/?key=s3cr3t", "has a query"),
+    ("aws_endpoint_url", "https://h#s3cr3t", "has a fragment"),
+    ("aws_region", "us-east-1 # home", r"aws_region has a blank at position 10\. .* a comment has a line of its own"),
+    ("aws_region", "us/east?1", "is not the name of a region"),
+    ("aws_access_key_id", '"me"', r"is in quotes, which would be a part of it\. Remove them\."),
+    ("aws_session_token", "s3cr3t\ns3cr3t", "aws_session_token has a blank at position 7"),
+    ("aws_secret_access_key", "s3cr3t\xfc", "aws_secret_access_key has a character that is not ASCII at position 7"),
+    ("aws_virtual_hosted_style_request", "maybe", "is 'maybe', which is neither on nor off"),
+    ("aws_allow_http", "maybe", "is 'maybe', which is neither on nor off"),
+]
+
+
+@pytest.mark.parametrize("is_variable", [False, True], ids=["file", "variable"])
+@pytest.mark.parametrize(("name", "value", "words"), WRONG_VALUES)
+def test_a_value_that_not_every_client_takes_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str, *, is_variable: bool
+) -> None:
+    for variable in (*options.NAMES.values(), "AWS_DEFAULT_REGION", "AWS_ENDPOINT"):
+        monkeypatch.delenv(variable, raising=False)
+    with lake_on(SERVER, tmp_path) as lake:
+        write_options(SERVER, tmp_path / "lake.properties", **{name: "" if is_variable else value})
+        if is_variable:
+            monkeypatch.setenv(options.NAMES[name], value)
+        for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: open_table(lake)):
+            with pytest.raises(ConfigError, match=words) as error:
+                call()
+            assert SERVER.secret_key not in str((error.value, error.value.data))
+
+
+@pytest.mark.parametrize("is_variable", [False, True], ids=["file", "variable"])
+def test_blanks_and_line_feeds_around_a_value_are_not_a_part_of_it(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_variable: bool
+) -> None:
+    blank = {name: f" {value} \n" for name, value in s3.options.items()}
+    with lake_on(s3, tmp_path) as lake:
+        write_options(s3, tmp_path / "lake.properties", **(dict.fromkeys(blank, "") if is_variable else blank))
+        for name, value in blank.items():
+            monkeypatch.setenv(options.NAMES[name], value if is_variable else "")
+        store_of(lake).put(f"{lake}/file", b"one")
+        create_table(f"{lake}/t", pa.schema({"a": pa.int64()}))
+        assert open_table(f"{lake}/t").version() == 0
+
+
+def test_an_empty_address_in_the_environment_is_that_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    with lake_on(SERVER, tmp_path) as lake:
+        write_options(SERVER, tmp_path / "lake.properties", aws_endpoint_url="")
+        assert options.access_to(lake)["aws_endpoint_url"] == "https://s3.us-east-1.amazonaws.com"
+
+
+def test_an_option_of_the_clients_alone_that_they_do_not_take_is_a_setting(
+    s3_lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "maybe")
+    for call in (lambda: store_of(s3_lake).get(f"{s3_lake}/file"), lambda: open_table(s3_lake)):
+        with pytest.raises(ConfigError, match=r"^A client of the store does not take its settings: .*maybe.*: env \|"):
+            call()
 
 
 def test_the_environment_may_have_the_other_half_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +251,7 @@ def test_retries_is_the_same_for_both_clients() -> None:
 
 def test_the_environment_stands_for_what_the_file_lacks() -> None:
     environ = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "env", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "p"}
-    assert options.with_environment({"aws_access_key_id": "file"}, environ) == {
+    assert options.access_of({"aws_access_key_id": "file"}, environ) == {
         "aws_region": "eu-west-1",
         "aws_access_key_id": "file",
     }
@@ -181,7 +259,7 @@ def test_the_environment_stands_for_what_the_file_lacks() -> None:
 
 def test_each_option_has_a_variable_of_its_name() -> None:
     environ = {variable: variable for variable in options.NAMES.values()}
-    assert options.with_environment({}, environ) == {name: name.upper() for name in options.NAMES}
+    assert options.access_of({}, environ) == {name: name.upper() for name in options.NAMES}
 
 
 def set_environment(monkeypatch: pytest.MonkeyPatch, server: S3Server, **others: str) -> None:
@@ -216,17 +294,13 @@ def test_the_file_goes_over_the_environment(s3_lake: str, monkeypatch: pytest.Mo
         ({"aws_virtual_hosted_style_request": "true"}, {}, "https://b.s3.us-east-1.amazonaws.com"),
         ({}, {"AWS_DEFAULT_REGION": "eu-west-1"}, "https://s3.eu-west-1.amazonaws.com"),
         ({}, {"AWS_DEFAULT_REGION": ""}, "https://s3.us-east-1.amazonaws.com"),
-        ({}, {"AWS_ENDPOINT": "https://store.example"}, None),
-        ({}, {"AWS_ENDPOINT_URL": "https://store.example"}, None),
+        ({}, {"AWS_ENDPOINT": "https://store.example"}, "https://store.example"),
+        ({}, {"AWS_ENDPOINT_URL": "https://store.example\n"}, "https://store.example"),
         ({"aws_endpoint_url": "https://store.example"}, {}, "https://store.example"),
     ],
 )
 def test_deltalake_has_the_address_of_aws_where_there_is_no_other(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    others: dict[str, str],
-    variables: dict[str, str],
-    address: str | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: dict[str, str], variables: dict[str, str], address: str
 ) -> None:
     """Without one it would look for a login, and for the region, in other places than obstore."""
     for name in (*options.NAMES.values(), "AWS_DEFAULT_REGION", "AWS_ENDPOINT"):
@@ -245,8 +319,9 @@ def test_an_address_for_pythons_clients_alone_is_refused(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)
     with lake_on(s3, tmp_path) as lake:
         for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: is_table(lake), lambda: open_table(lake)):
-            with pytest.raises(ConfigError, match=r"^AWS_ENDPOINT_URL_S3=.*: unset AWS_ENDPOINT_URL_S3$"):
+            with pytest.raises(ConfigError, match=r"^AWS_ENDPOINT_URL_S3 is for .*: unset AWS_ENDPOINT_URL_S3$") as e:
                 call()
+            assert proxy.server.endpoint not in str((e.value, e.value.data)), "it may have a login"
     assert proxy.requests == []
 
 

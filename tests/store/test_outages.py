@@ -16,9 +16,10 @@ import pytest
 from deltalake import CommitProperties
 from support.s3_options import lake_on, write_options
 from support.s3_proxy import CUT, Proxy, s3_proxy
-from support.s3_server import S3Server, create_bucket
+from support.s3_server import S3Server, create_bucket, put_raw
 
 from kappa import clock, properties
+from kappa.delta import vacuum
 from kappa.delta.access import create_table, is_table, open_table, write
 from kappa.delta.append_log import AppendLog
 from kappa.errors import (
@@ -141,6 +142,112 @@ def test_a_refused_call_says_what_to_do_and_changes_nothing(lake: Lake, call: st
     assert (is_outage(e.value), is_refusal(e.value)) == (False, True)
     assert "403 Forbidden" in str(e.value)
     assert lake.content() == before
+
+
+def outcomes(lake: Lake, status: int, code: str) -> dict[str, KappaError]:
+    """What calls of both clients say to an answer."""
+    lake.proxy.refuse(status=status, code=code)
+    errors = {call: outcome(lake.calls[call]) for call in ("get", "put", "files", "open_table", "write")}
+    lake.proxy.clear()
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "KMS.DisabledException"),
+        (400, "InvalidRequest"),
+        (402, "QuotaExceeded"),
+        (405, "MethodNotAllowed"),
+        (416, "InvalidRange"),
+        (501, "NotImplemented"),
+    ],
+)
+def test_an_answer_that_no_repetition_changes_is_a_refusal_in_the_words_of_the_store(
+    lake: Lake, status: int, code: str
+) -> None:
+    for call, error in outcomes(lake, status, code).items():
+        assert isinstance(error, LakeRefusedError), call
+        assert (is_outage(error), is_refusal(error)) == (False, True), call
+        assert code in str(error) and "Check the keys" not in str(error), call
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "RequestTimeout"),
+        (400, "ThrottlingException"),
+        (409, "OperationAborted"),
+        (429, "TooManyRequests"),
+        (503, "SlowDown"),
+    ],
+)
+def test_an_answer_that_asks_for_the_request_again_is_waited_for(lake: Lake, status: int, code: str) -> None:
+    for call, error in outcomes(lake, status, code).items():
+        assert isinstance(error, LakeUnreachableError), call
+        assert (is_outage(error), is_refusal(error)) == (True, False), call
+
+
+def test_a_clock_that_is_wrong_is_named(lake: Lake) -> None:
+    lake.proxy.refuse(status=403, code="RequestTimeTooSkewed")
+    error = outcome(lake.calls["get"])
+    lake.proxy.clear()
+    assert str(error).endswith("Set the clock of this host: timedatectl")
+
+
+def test_an_answer_without_a_reason_is_said_to_have_none(lake: Lake) -> None:
+    lake.proxy.refuse(status=400, code="RequestTimeout")
+    error = outcome(lake.calls["head"])
+    lake.proxy.clear()
+    assert "It gives no reason. Check the keys, which may have expired" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "commands"),
+    [
+        (
+            "lake/table//x",
+            {"aws s3api delete-object --bucket {} --key lake/table//x", "aws s3 rm --recursive s3://{}/lake/table//"},
+        ),
+        (
+            "lake/table/./a b",
+            {
+                "aws s3api delete-object --bucket {} --key 'lake/table/./a b'",
+                "aws s3 rm --recursive s3://{}/lake/table/./",
+            },
+        ),
+    ],
+)
+def test_an_object_that_no_client_can_name_is_shown_with_the_way_to_remove_it(
+    s3_lake: str, s3: S3Server, key: str, commands: set[str]
+) -> None:
+    """A script that joins texts makes such a key. Nothing around it can be listed."""
+    create_table(f"{s3_lake}/table", NUMBERS)
+    table, store = open_table(f"{s3_lake}/table"), store_of(s3_lake)
+    put_raw(s3, key)
+    calls = (
+        lambda: list(store.files(s3_lake)),
+        lambda: store.folders(f"{s3_lake}/table"),
+        lambda: store.delete_folder(s3_lake),
+        lambda: vacuum.vacuum(f"{s3_lake}/table", lambda: (), age=timedelta(0), check=lambda: None),
+    )
+    ends = set()
+    for call in calls:
+        error = outcome(call)
+        assert isinstance(error, LakeRefusedError) and error.data["key"] in (key, key.rpartition("/")[0] + "/")
+        ends.add(str(error).rpartition("such as ")[2])
+    assert ends == {command.format(s3.bucket) for command in commands}
+    assert table.version() == 0
+
+
+class PanicException(BaseException):
+    """As PyO3 has it, which gives it no name that a program could import."""
+
+
+def test_a_client_that_ends_within_is_an_error_that_is_caught() -> None:
+    words = r"^A client of the store ended within at s3://b/k: InvalidHeaderValue"
+    with pytest.raises(LakeRefusedError, match=words), answers("s3://b/k"):
+        raise PanicException("InvalidHeaderValue")
 
 
 @pytest.mark.parametrize("call", READINGS)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -13,9 +17,14 @@ from support.restored_bucket import BLOCKS, Shell, keep_versions, shell_on
 from support.s3_options import config_on
 from support.s3_server import S3Server, objects, s3_server
 
+import kappa
 from kappa.config import Config
+from kappa.environments import launchers
+from kappa.environments.launchers import Launcher
 from kappa.names import EpochPaths
+from kappa.record import schemas
 from kappa.record.epochs import Epochs
+from kappa.record.schemas import StoredSchema
 from kappa.verify.recount import recount
 
 THIS = "tests/store/test_restored_bucket.py"
@@ -142,12 +151,57 @@ def test_an_entry_whose_number_was_taken_again_is_named_and_left_alone(
 
 
 def test_what_kappa_writes_again_and_again_is_not_taken_for_damage(s3: S3Server, config: Config, shell: Shell) -> None:
-    since, store = moment(), objects(s3)
-    beat = f"lake/{NAME}/e0001/heartbeat.json"
+    store = objects(s3)
+    schema = StoredSchema(id=1, text='"string"')
+    schemas.store(config.lake, "pos", replace(schema, kind=schemas.UNKNOWN))
+    launchers.write(config, Launcher(host="h", own="1f"))
+    since, beat = moment(), f"lake/{NAME}/e0001/heartbeat.json"
     for number in range(3):
         obstore.put(store, beat, str(number).encode())
-    assert undo(shell, since, moment()) == "0 to undo\n"
-    assert contents(s3)[beat] == b"2"
+    schemas.store(config.lake, "pos", schema)
+    launchers.write(config, Launcher(host="h", own="2e"))
+    shown = [line for line in undo(shell, since, moment()).splitlines() if not line.endswith("/now.tmp")]
+    assert not [line for line in shown if line.startswith(("overwritten", "WRITTEN"))]
+    assert contents(s3)[beat] == b"2" and schemas.load(config.lake, "pos") == {1: schema}
+    assert [host.own for host in launchers.read(config.lake)] == ["2e"]
+
+
+#: Module that writes over a file -> such a file, and whether it has another content then.
+WRITERS = {
+    "monitoring/notices.py": ("orders/e0001/notices.json", True),
+    "presence/heartbeat.py": ("orders/e0001/heartbeat.json", True),
+    "verify/key_comparison.py": ("orders/e0001/key_comparisons/balances/last.json", True),
+    "environments/launchers.py": ("_kappa/launchers/host.json", True),
+    "record/schemas.py": ("_kappa/schemas/orders/1.json", True),
+    "store/remote.py": ("now.tmp", True),
+    "control/replays.py": ("_kappa/plans/1f.json", False),
+    "record/code.py": ("_kappa/code/1f.zip", False),
+    "environments/files.py": ("orders/e0001/environments/1f.json", False),
+    "delta/tail_table.py": ("orders/e0001/ledger/part-00000-1f-c000.snappy.parquet", False),
+    "driver/processes/targets.py": ("", False),  # in KAPPA_HOME
+}
+
+
+def test_the_page_knows_each_file_that_the_product_writes_again() -> None:
+    """Files that are created, and never put, are written once."""
+    package = Path(kappa.__file__).parent
+    writers = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if file.name != "local.py"  # a disk has no versions
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("put", "refresh")
+        if len(node.args) == 2 and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "obstore")
+    }
+    assert writers == WRITERS.keys(), "what it writes is in WRITERS, and on the page where its content changes"
+    values: dict[str, Any] = {}
+    exec("\n".join(re.findall("^REWRITTEN.*$", BLOCKS[THIS][1], re.MULTILINE)), values)
+    for name, is_rewritten in WRITERS.values():
+        key = f"lake/{name}"
+        is_known = name.rpartition("/")[2] in values["REWRITTEN"] or any(
+            part in key for part in values["REWRITTEN_BELOW"]
+        )
+        assert is_known == is_rewritten, name
 
 
 def test_more_deletions_than_one_request_takes_are_undone(s3: S3Server, config: Config, shell: Shell) -> None:

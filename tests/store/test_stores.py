@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -361,6 +362,26 @@ def test_the_present_of_a_store_is_that_of_the_files_that_are_written_at_it(plac
     assert head is not None
     assert (before.tzinfo, after.tzinfo) == (UTC, UTC)
     assert before - SECOND <= head.modified <= after + SECOND, "S3 says whole seconds"
+
+
+def test_the_present_goes_on_where_nothing_is_written(place: Place) -> None:
+    put(place, "file")
+    head = place.store.head(place.file("file"))
+    assert head is not None
+    end = time.monotonic() + 30
+    while (now := place.store.now(place.folder)) <= head.modified + SECOND:
+        assert time.monotonic() < end, now
+    assert place.names() == ["file"]
+
+
+def test_the_present_of_who_may_not_write_is_the_age_of_the_newest_file(remote: Place, proxy: Proxy) -> None:
+    put(remote, "file")
+    head = remote.store.head(remote.file("file"))
+    proxy.refuse("", "PUT", status=403)
+    assert head is not None and remote.store.now(remote.folder) == head.modified
+    proxy.clear()
+    proxy.refuse("", "DELETE", status=403)
+    assert remote.store.now(remote.folder) >= head.modified
 
 
 # What differs

@@ -108,6 +108,7 @@ class Fault:
     times: int | None = 1
     seconds: float | None = None
     status: int | None = CUT
+    code: str = ""
     requests: list[Request] = field(default_factory=list)
     answers: list[int | None] = field(default_factory=list)
     _matches: int = 0
@@ -229,10 +230,12 @@ class Proxy:
         nth: int = 1,
         times: int | None = None,
         seconds: float | None = None,
+        code: str = "",
     ) -> Fault:
         """Refuse requests of all kinds unless some are given, with a status or a cut connection.
 
-        They are refused until `times` of them were, `seconds` are over, or the fault is released.
+        They are refused until `times` of them were, `seconds` are over, or the fault is released. The code is that of
+        S3 for the status, unless one is given.
         """
         return self.add(
             Fault(
@@ -240,6 +243,7 @@ class Proxy:
                 key=key,
                 kinds=frozenset(kinds),
                 status=status,
+                code=code,
                 nth=nth,
                 times=times,
                 seconds=seconds,
@@ -396,7 +400,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._give(HTTPStatus.BAD_REQUEST)
                 return
             if fault is not None and fault.treatment is Treatment.REFUSE:
-                self._give(fault.status)
+                self._give(fault.status, fault.code)
                 return
             if fault is not None and fault.treatment is Treatment.HOLD:
                 fault.await_release()
@@ -423,7 +427,7 @@ class _Handler(BaseHTTPRequestHandler):
             if answer is None or self.proxy.is_closed():
                 self._give(CUT)
             elif fault is not None and fault.treatment is Treatment.LOSE_ANSWER:
-                self._give(fault.status)
+                self._give(fault.status, fault.code)
             else:
                 self._pass_on(answer)
         finally:
@@ -468,13 +472,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif answer.length:  # the server is gone in the middle: a client would wait for the rest
             self._give(CUT)
 
-    def _give(self, status: int | None) -> None:
+    def _give(self, status: int | None, code: str = "") -> None:
         """Answer in the server's place, or cut the connection."""
         if status is CUT:
             self.close_connection = True
             _cut(self.connection)
             return
-        code = _CODES.get(status, "Fault")
+        code = code or _CODES.get(status, "Fault")
         message = "The provided token has expired." if code == "ExpiredToken" else "A fault of the test"
         text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response(status)

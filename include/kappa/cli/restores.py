@@ -33,7 +33,7 @@ def restore(
         say_json({"executed": True, **about}) if execute else show(act, json=True, **about)
         return
     say(f"{place}: {described(commit)}" for place, these in restoration.commits.items() for commit in these)
-    if not restoration.commits:
+    if not act.effects:
         say(f"Epoch {restoration.epoch} of {topology} has no commit that Kappa did not make.")
     elif not execute:
         show(act)

@@ -26,7 +26,7 @@ class Restoration:
 
     Attributes:
         commits: foreign commits by place.
-        versions: the Delta version that undid them, by place; empty for a dry run.
+        versions: the Delta version that undid them, by place; for a dry run those of an earlier call that died.
     """
 
     epoch: int
@@ -38,7 +38,8 @@ class Restoration:
 def restore(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> Act[Restoration]:
     """Undo every commit in an epoch's Delta tables that Kappa did not make. Idempotent.
 
-    The epoch is claimed for it: a driver that was frozen finds that out and stops. A crash leaves some tables done.
+    The epoch is claimed for it: a driver that was frozen finds that out and stops. A crash leaves some tables done, or
+    all of them without the event: the next call puts that on record.
 
     Args:
         epoch: the epoch; None for the live one.
@@ -66,15 +67,24 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
             findings=(),
             epoch=number,
         )
-    versions: dict[str, int] = {}
+    earlier = _not_on_record(number, foreign_writes.restorations(paths, state), record.recent_events)
+    versions = {place: these[-1].version for place, these in earlier.items()}
 
     def outcome() -> Restoration:
         return Restoration(epoch=number, commits=commits, versions=versions)
 
-    if not foreign_commits:
+    if not foreign_commits and not earlier:
         return Act(effects=(), outcome=outcome)
     writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"
-    undone = {place: [commit.version for commit in these] for place, these in commits.items()}
+    undone = {
+        place: sorted(
+            {
+                *(version for commit in earlier.get(place, ()) for version in commit.undone),
+                *(commit.version for commit in commits.get(place, ())),
+            }
+        )
+        for place in sorted({*earlier, *commits})
+    }
 
     def claim() -> None:
         ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
@@ -84,10 +94,15 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
         versions.update(foreign_writes.undo(paths, state))
 
     def decide(now: Now) -> Sequence[Event]:
+        if not foreign_commits and not _not_on_record(number, earlier, now.record.recent_events):
+            return []
         return [now.event("restored", number, actor=actor, reason=reason, detail={"undone": undone, "made": versions})]
 
-    listed = "; ".join(f"{place} {', '.join(map(str, these))}" for place, these in undone.items())
+    listed = "; ".join(f"{place} {', '.join(str(c.version) for c in these)}" for place, these in commits.items())
     of_epoch = {"topology": topology, "epoch": number}
+    on_record = epochs.effects(epochs.now(topology), decide)[0]
+    if not foreign_commits:  # an earlier call died, or lost an answer, before its event
+        return Act(effects=on_record, outcome=outcome)
     effects = (
         Effect(
             what=f"claim epoch {number} of {topology}, so that no driver goes on in it", values=of_epoch, make=claim
@@ -97,6 +112,23 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
             values={**of_epoch, "commits": undone},
             make=undo,
         ),
-        *epochs.effects(epochs.now(topology), decide)[0],
+        *on_record,
     )
     return Act(effects=effects, outcome=outcome)
+
+
+def _not_on_record(
+    epoch: int, restorations: Mapping[str, Sequence[Commit]], events: Sequence[Event]
+) -> dict[str, list[Commit]]:
+    """Of the commits that undid others those that no event of the epoch names, by place."""
+    on_record = {
+        (place, version)
+        for event in events
+        if event.event == "restored" and event.epoch == epoch
+        for place, version in event.detail["made"].items()
+    }
+    rest = {
+        place: [commit for commit in commits if (place, commit.version) not in on_record]
+        for place, commits in restorations.items()
+    }
+    return {place: commits for place, commits in rest.items() if commits}

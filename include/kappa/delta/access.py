@@ -6,7 +6,6 @@ On an object store each has the lake's options (:mod:`kappa.store.options`), and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,13 +14,14 @@ from urllib.parse import unquote
 from kappa.delta.damage import check_entries, damage, is_log_file
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
-from kappa.store.address import bucket_and_key, is_remote
-from kappa.store.options import REGION, access_of, is_true, options_of, retries_of
+from kappa.store.address import is_remote
+from kappa.store.options import access_to, retries_of
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
@@ -144,7 +144,7 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import AddAction
 
     added: list[AddAction | RemoveAction] = [
         AddAction(
@@ -157,8 +157,25 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         )
         for file in files
     ]
+    commit_actions(table, added, "overwrite", schema, commit)
+
+
+def commit_actions(
+    table: DeltaTable,
+    actions: list[AddAction | RemoveAction],
+    mode: Literal["append", "overwrite"],
+    schema: Any,
+    commit: CommitProperties,
+) -> None:
+    """Add files that are there to a table, and take others out, in one commit; it is at the new version then.
+
+    Raises:
+        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
     with answers(path_of(table)):
-        table.create_write_transaction(added, "overwrite", schema, commit_properties=commit)
+        table.create_write_transaction(actions, mode, schema, commit_properties=commit)
         table.update_incremental()
 
 
@@ -189,23 +206,7 @@ def storage_options(path: str) -> dict[str, str] | None:
     """The options of ``deltalake`` for a path; None for a local one."""
     if not is_remote(path):
         return None
-    options = options_of(path)
-    address = _address(path, access_of(options, os.environ))
-    return {**retries_of(path).storage_options(), **address, **options, **_CONDITION}
-
-
-def _address(path: str, access: Mapping[str, str]) -> dict[str, str]:
-    """That of AWS, where options have none.
-
-    Without one ``deltalake`` would ask AWS's SDK for a login: it has others than obstore, and does not look for the
-    region among the options.
-    """
-    if "aws_endpoint_url" in access:
-        return {}
-    region = access.get("aws_region", REGION)
-    is_virtual = is_true(access.get("aws_virtual_hosted_style_request", ""))
-    bucket = f"{bucket_and_key(path)[0]}." if is_virtual else ""
-    return {"aws_endpoint_url": f"https://{bucket}s3.{region}.amazonaws.com"}
+    return {**retries_of(path).storage_options(), **access_to(path), **_CONDITION}
 
 
 @contextmanager

@@ -7,14 +7,17 @@ their ``userMetadata``. Whatever else adds or removes rows was written by anothe
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from kappa.delta import table_files, tables
-from kappa.delta.access import open_table
+from kappa.delta.access import commit_actions, open_table
 from kappa.delta.log_entries import actions_of
+from kappa.delta.tail_table import MARK, has_mark
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.stores import store_of
 
 #: Begins the ``userMetadata`` of all commits of Kappa that belong to no slice.
@@ -87,11 +90,13 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
 
     Raises:
         LedgerError: it cannot be undone: files are gone, or Kappa has built on what was changed.
+        ConflictError: another process wrote to the table at the same time.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
     """
     from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
-
-    from kappa.errors import LedgerError
 
     bad = {commit.version for commit in foreign(commits)}
     if not bad:
@@ -142,10 +147,22 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
         for name, file in files_back.items()
         if file is not None
     ]
+    mark, version = uuid.uuid4().hex, table.version() + 1
     message = RESTORED + ",".join(map(str, sorted(bad)))
-    properties = CommitProperties(custom_metadata={"userMetadata": message}, max_commit_retries=0)
-    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
-    return open_table(path).version()
+    properties = CommitProperties(custom_metadata={"userMetadata": message, MARK: mark}, max_commit_retries=0)
+    try:
+        commit_actions(table, actions, "append", table.schema(), properties)
+    except CommitFailedError as error:
+        if not has_mark(path, version, mark):
+            raise ConflictError(
+                f"Another process wrote to {path} while version {version} was to undo commits of others. Look again, "
+                "then try again: kappa restore",
+                path=path,
+            ) from error
+    except LakeUnreachableError:
+        if not has_mark(path, version, mark):
+            raise
+    return version
 
 
 def _files(path: str, version: int) -> Iterator[dict[str, Any]]:

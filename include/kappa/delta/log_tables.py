@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, replace_files, write
 from kappa.delta.damage import check_entries, entry_of
-from kappa.delta.log_entries import actions_of, sync_commits
-from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, added_file, put_rows, uptime
+from kappa.delta.log_entries import sync_commits
+from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, added_file, has_mark, put_rows, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
@@ -269,17 +269,23 @@ def _commit(
             files = [_new_file(path, kind, part) for kind, part in parts.items() if part.num_rows]
             replace_files(handle, files, _columns(handle, rows.schema) if adds_columns else handle.schema(), properties)
     except CommitFailedError as error:
-        if not _is_own(path, before + 1, mark):
+        if not has_mark(path, before + 1, mark):
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
-        handle.update_incremental()
+        _follow(handle, path)
     except LakeUnreachableError:
-        if not _is_own(path, before + 1, mark):
+        if not has_mark(path, before + 1, mark):
             raise
-        handle.update_incremental()
+        _follow(handle, path)
     except DeltaError as error:
         if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
         raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
+
+
+def _follow(handle: DeltaTable, path: str) -> None:
+    """Bring a handle to the version that it made, though it was not told so."""
+    with answers(path):
+        handle.update_incremental()
 
 
 def _new_file(path: str, kind: str, rows: pa.Table) -> dict[str, Any]:
@@ -295,9 +301,3 @@ def _columns(handle: DeltaTable, schema: pa.Schema) -> pa.Schema:
 
     columns = declared_schema(handle)
     return pa.schema([*columns, *(field for field in schema if field.name not in columns.names)])
-
-
-def _is_own(path: str, version: int, mark: str) -> bool:
-    """Whether a commit is one that this process wrote."""
-    actions = actions_of(path, version) or []
-    return any(action["commitInfo"].get(MARK) == mark for action in actions if "commitInfo" in action)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kappa.delta.access import create_table, declared_schema, is_table, open_table, path_of, write
+from kappa.delta.access import answers, create_table, declared_schema, is_table, open_table, path_of, write
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import messages
 from kappa.delta.tail_table import TailTable, tail_of
@@ -145,7 +145,7 @@ def version_after(path: str, since: int) -> int:
 def merged(path: str) -> tuple[int, int | None]:
     """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
     table = open_table(path)
-    return table.version(), table.transaction_version(APP)
+    return table.version(), _last_slice(table)
 
 
 def is_written(path: str, seq: int) -> bool:
@@ -271,7 +271,8 @@ def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
 
     table = open_table(path)
     if _is_written(table, seq, plan):
-        table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
+        with answers(path):
+            table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
     else:
         _write_nothing(table, seq, plan)
 
@@ -289,14 +290,15 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
     names = [column.name for column in columns]
     assignments = {quote(name): f"s.{quote(name)}" for name in names}
     on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in key)
-    merger = table.merge(
-        changes.select([*names, "_deleted"]),
-        predicate=on,
-        source_alias="s",
-        target_alias="t",
-        commit_properties=_transaction(seq),
-    )
-    with _alone(path, seq):
+    with answers(path):
+        merger = table.merge(
+            changes.select([*names, "_deleted"]),
+            predicate=on,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=_transaction(seq),
+        )
+    with _alone(path, seq), answers(path):
         (
             merger.when_matched_delete(predicate="s.`_deleted`")
             .when_matched_update(assignments)
@@ -340,7 +342,8 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
 
     table = open_table(path)
     if _is_written(table, seq, plan):
-        table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
+        with answers(path):
+            table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
         return
     _write_nothing(table, seq, plan)
 
@@ -360,8 +363,14 @@ def _alone(path: str, seq: int) -> Iterator[None]:
         raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
+def _last_slice(table: DeltaTable) -> int | None:
+    """The last slice that a table holds; its log is read for it."""
+    with answers(path_of(table)):
+        return table.transaction_version(APP)
+
+
 def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
-    last = table.transaction_version(APP)
+    last = _last_slice(table)
     if last is None or last < seq:
         return False
     if plan is not None and (last > seq or not _has_plan(table, seq, plan)):

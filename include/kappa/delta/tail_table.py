@@ -292,6 +292,12 @@ def put_rows(path: str, name: str, rows: pa.Table, *, most: int | None = None) -
     return content.getvalue()
 
 
+def has_mark(path: str, version: int, mark: str) -> bool:
+    """Whether a commit has this mark: its writer's own stands in its way where the answer to it was lost."""
+    actions = actions_of(path, version) or []
+    return any(action["commitInfo"].get(MARK) == mark for action in actions if "commitInfo" in action)
+
+
 def _is_whole(path: str, version: int) -> bool:
     """Whether a table is more than one entry of its log."""
     files = store_of(path).files(f"{path}/_delta_log")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kappa.delta import table_files, tables
-from kappa.delta.access import open_table
+from kappa.delta.access import answers, open_table
 from kappa.delta.damage import entry_of
 from kappa.faults import crash_point
 from kappa.store.address import is_remote
@@ -41,7 +41,8 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     table = open_table(path)
     sizes = table_files.files_of(table)["size_bytes"].to_pylist()
     if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
-        table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
+        with answers(path):
+            table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
 
 
 def forget_before(path: str, seq: int) -> None:
@@ -59,7 +60,8 @@ def forget_before(path: str, seq: int) -> None:
         if first < seq <= last:
             seq = first
     if any(last < seq for _, last in spans):
-        table.delete(f"_seq < {seq}", commit_properties=tables.upkeep_commit(FORGOTTEN))
+        with answers(path):
+            table.delete(f"_seq < {seq}", commit_properties=tables.upkeep_commit(FORGOTTEN))
 
 
 def vacuum(
@@ -95,11 +97,12 @@ def vacuum(
     check()
     _forget_log(path, table, versions[0])
     ages = ((_ABANDONED_HOURS, True, max(age, timedelta(hours=_ABANDONED_HOURS))), (0, False, age))
-    unneeded = {
-        name: least
-        for hours, is_full, least in ages
-        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
-    }
+    with answers(path):
+        unneeded = {
+            name: least
+            for hours, is_full, least in ages
+            for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
+        }
     if not unneeded:
         return 0
     for name in spared:
@@ -132,4 +135,5 @@ def _forget_log(path: str, table: DeltaTable, oldest: int) -> None:
         # `deltalake` decides: two clocks could disagree.
         if entry is None or time.time() - entry.modified.timestamp() >= (tables.LOG_HOURS - 1) * 3600:
             return
-    table.cleanup_metadata()
+    with answers(path):
+        table.cleanup_metadata()

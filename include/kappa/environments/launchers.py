@@ -102,6 +102,8 @@ def _files(lake: str) -> Iterator[tuple[StoredFile, datetime]]:
     folder = launcher_file(lake, "").rpartition("/")[0]
     store = store_of(folder)
     files_of_hosts = [file for file in store.files(folder) if file.path.endswith(".json")]
+    if not files_of_hosts:
+        return iter(())
     earliest = store.now(folder) - AGE
     return ((file, earliest) for file in files_of_hosts)
 

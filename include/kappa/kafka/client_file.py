@@ -9,7 +9,6 @@ Names of both sides: https://kafka.apache.org/42/configuration/consumer-configs 
 
 from __future__ import annotations
 
-import difflib
 import re
 import ssl
 from collections.abc import Mapping
@@ -162,7 +161,7 @@ def read(path: str) -> dict[str, str]:
             "path without ':', '{' and '}'.",
             path=path,
         )
-    settings = properties.read_secret(path, SETTING, "Kafka's secrets")
+    settings = properties.read_secret(path, SETTING, "Kafka's secrets", sorted(_KNOWN))
     _check_settings(settings, path)
     return settings
 
@@ -182,11 +181,7 @@ def check(settings: Mapping[str, str], where: str) -> None:
 
 
 def _check_settings(settings: Mapping[str, str], path: str) -> None:
-    for key in settings:
-        if key not in _KNOWN:
-            near = difflib.get_close_matches(key, _KNOWN, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Allowed are: {', '.join(sorted(_KNOWN))}."
-            raise ConfigError(f"{path} has the unknown setting {key}.{hint} Correct it, or remove the line.", key=key)
+    properties.check_names(settings, sorted(_KNOWN), path)
     _check_choice(settings, "security.protocol", _PROTOCOLS, path)
     if settings["security.protocol"].startswith("SASL"):
         _check_choice(settings, "sasl.mechanism", _MECHANISMS, path)

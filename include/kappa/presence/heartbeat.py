@@ -302,7 +302,10 @@ class Beating:
 
     def _run(self) -> None:
         while not self._closed.wait(self._seconds) and not self._lost.is_set():
-            self._write()
+            try:
+                self._write()
+            except BaseException as error:  # whatever it is: nobody else would write the next one
+                self._report(f"{type(error).__name__}: {first_line(error)}")
 
     def _is_own(self) -> bool:
         """Whether no other driver has written since."""

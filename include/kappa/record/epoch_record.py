@@ -68,6 +68,11 @@ class EpochRecord:
         return alike[0] if alike else None
 
     @property
+    def backfill_folders(self) -> frozenset[str]:
+        """Names of the folders whose rows wait for the driver of the live epoch: nothing would compute them again."""
+        return frozenset(str(event.detail["folder"]) for event in self.backfills)
+
+    @property
     def code(self) -> str:
         """Content hash of the code that runs the epoch: that of its last upgrade, or of its plan."""
         return str((self.upgraded[-1] if self.upgraded else self.planned).detail["code"])

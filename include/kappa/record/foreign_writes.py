@@ -95,6 +95,16 @@ def foreign_commits(paths: EpochPaths, state: LedgerState) -> dict[str, list[Com
     return {place: commits for place, commits in foreign.items() if commits}
 
 
+def restorations(paths: EpochPaths, state: LedgerState) -> dict[str, list[Commit]]:
+    """Commits after the last one of the ledger by which Kappa undid others, by place."""
+    versions = state.committed.delta_versions if state.committed is not None else {}
+    own = {
+        place: [commit for commit in delta.commits_after(paths.place(place), version) if commit.undone]
+        for place, version in versions.items()
+    }
+    return {place: commits for place, commits in own.items() if commits}
+
+
 def undo(paths: EpochPaths, state: LedgerState) -> dict[str, int]:
     """Undo every foreign commit, one commit per place. Idempotent; a crash leaves some places undone already.
 

@@ -18,6 +18,7 @@ from kappa.delta.row_files import python_rows
 from kappa.record.epoch_record import EpochRecord, TopologyRecord, WholeRecord
 from kappa.record.events import LASTING, STAGE_OF, Event, Rows, event_of, felt_rows, rows_by_topology
 from kappa.replay.stages import Stage
+from kappa.store.address import one_spelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +171,7 @@ class TopologyRecords:
     def _with(self, new: Mapping[str, TopologyEvents], last: int, events: Iterable[Event]) -> TopologyRecords:
         built = {name: record for name, record in self._built.copy().items() if name not in new}
         places = [event.detail["to"] for event in events if event.event == "relocated"]
-        place = places[-1] if places else self.place
+        place = one_spelling(places[-1]) if places else self.place
         return replace(self, last=last, place=place, _events={**self._events, **new}, _built=built)
 
 

@@ -132,7 +132,7 @@ public final class S3FileCredentials implements AwsCredentialsProvider {
       options.load(text);
     }
     Map<String, String> texts = new HashMap<>();
-    options.stringPropertyNames().forEach(name -> texts.put(name, options.getProperty(name)));
+    options.stringPropertyNames().forEach(name -> texts.put(name, options.getProperty(name).trim())); // as for Python
     return texts;
   }
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from kappa.errors import ConfigError
 from kappa.store.address import is_remote
-from kappa.store.options import REGION, KeyFile, access_of, check_access, is_true
+from kappa.store.option_values import is_true
+from kappa.store.options import REGION, KeyFile, access_of, check_access
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

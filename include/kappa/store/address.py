@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -9,6 +10,8 @@ from urllib.parse import unquote
 from kappa.errors import ConfigError, UsageError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+#: A scheme whose slashes are missing: as a path it would be a folder of the working directory.
+_HALF_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?!//)")
 #: Other spellings of the same store, as Hadoop has them.
 _S3 = ("s3", "s3a", "s3n")
 #: Stores that deltalake and Spark reach, and on which no test of Kappa ran.
@@ -34,6 +37,19 @@ def is_remote(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
+def one_spelling(path: str) -> str:
+    """An address as all processes compare it: of a path the absolute one, without ``..`` and double slashes.
+
+    Examples:
+        >>> one_spelling("/srv/work/../new/"), one_spelling("s3://lakes/orders")
+        ('/srv/new', 's3://lakes/orders')
+    """
+    if is_remote(path):
+        return path
+    absolute = os.path.normpath(Path(path).expanduser().absolute())
+    return f"/{absolute.lstrip('/')}"  # POSIX lets two slashes at the beginning mean something else
+
+
 def lake_address(text: str, *, setting: str = "KAPPA_LAKE") -> str:
     """The one spelling of a lake's address: an absolute path, or ``s3://bucket/prefix``.
 
@@ -50,9 +66,17 @@ def lake_address(text: str, *, setting: str = "KAPPA_LAKE") -> str:
         >>> lake_address("file:///srv/lake")
         '/srv/lake'
     """
+    text = text.strip()
     match = _SCHEME.fullmatch(text)
     if match is None:
-        return _local(str(Path(text).absolute()), setting)
+        wrong = _no_path(text)
+        if wrong:
+            raise ConfigError(
+                f"The lake {text!r} {wrong}. Set {setting} to an absolute path, or to s3://bucket/prefix.",
+                name="lake",
+                value=text,
+            )
+        return _local(one_spelling(text), setting)
     scheme, rest = match[1].lower(), match[2]
     if scheme == "file" and not rest.startswith("/"):
         raise ConfigError(
@@ -62,7 +86,7 @@ def lake_address(text: str, *, setting: str = "KAPPA_LAKE") -> str:
             value=text,
         )
     if scheme == "file":
-        return _local(str(Path(unquote(rest)).absolute()), setting)
+        return _local(one_spelling(unquote(rest)), setting)
     if scheme in _S3:
         return _s3(text, rest, setting)
     if scheme in _UNTRIED:
@@ -90,18 +114,36 @@ def table_address(text: str) -> str:
         >>> table_address("s3a://lakes/orders/")
         's3://lakes/orders'
     """
+    text = text.strip()
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match is not None else ("", text)
     if scheme == "file" and rest.startswith("/"):
-        return _readable(str(Path(unquote(rest)).absolute()))
+        return _readable(one_spelling(unquote(rest)))
     if scheme in _S3:
         return _readable(f"s3://{rest.rstrip('/')}")
     if not scheme:
-        return _readable(str(Path(text).absolute()))
+        wrong = _no_path(text)
+        if wrong:
+            raise UsageError(f"{text!r} {wrong}. Name an absolute path, or s3://bucket/key.", address=text)
+        return _readable(one_spelling(text))
     raise UsageError(
         f"{text} is neither a path nor on S3, and Kappa reads from no other store. Copy it to a folder, or to "
         "s3://bucket/key, and name that."
     )
+
+
+def _no_path(text: str) -> str:
+    """Why a text without a scheme is not a path; empty where it is one."""
+    if not text:
+        return "is empty"
+    if half := _HALF_SCHEME.match(text):
+        return f"begins with {half[0]!r}, but not with {half[0]}//, and would be a folder of the working directory"
+    folder = Path(text).parts[0] if text.startswith("~") else ""
+    if folder and os.path.expanduser(folder) == folder:  # noqa: PTH111, which raises for a user who is not there
+        return f"begins with {folder!r}, which is not the home of a user of this host"
+    if ".." in Path(text).parts and os.path.realpath(text) != os.path.realpath(one_spelling(text)):
+        return "has '..' after a link: programs disagree on the folder that it names"
+    return ""
 
 
 def _readable(address: str) -> str:

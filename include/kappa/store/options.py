@@ -1,26 +1,24 @@
 """What a process needs to reach an object store: its address, keys and region, in the names of ``object_store``.
 
 deltalake and obstore are built on that library and take the same names. The file goes over the variables ``AWS_*`` of
-the environment: deltalake reads those by itself, for obstore see :func:`with_environment`. Profiles and authorities are
-not the libraries': :mod:`kappa.store.profiles`, :mod:`kappa.store.authorities`.
+the environment, and each client is given both, see :func:`access_to`. Profiles and authorities are not the libraries':
+:mod:`kappa.store.profiles`, :mod:`kappa.store.authorities`.
 
 Names: https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kappa import properties
 from kappa.errors import ConfigError
-from kappa.store import authorities, profiles
-from kappa.store.address import is_remote
+from kappa.store import authorities, option_values, profiles
+from kappa.store.address import bucket_and_key, is_remote
 from kappa.store.retries import Retries
 
 SETTING = "KAPPA_LAKE_CLIENT_FILE"
@@ -49,7 +47,6 @@ _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_CO
 #: One of ``object_store`` alone, which goes over the client file there: Spark would commit to another store.
 OTHER_ADDRESS = "AWS_ENDPOINT_URL_S3"
 
-_TRUE = ("1", "true", "on", "yes", "y")
 RETRIES = Retries()
 #: Calls for a heartbeat, one after another, in the time after which one that stays as it is counts as dead: a look and
 #: a write that get no answer, the pause, and another two that do.
@@ -128,7 +125,7 @@ def options_of(path: str) -> dict[str, str]:
     keys = _key_file(options, lake)
     if keys is not None and keys.profile:
         options |= profiles.keys_of(keys.profile, keys.path, _setting(profiles.OPTION, options))
-    check_access(with_environment(options))
+    check_access(access_of(options, os.environ))
     if bundle := _bundle(options):
         authorities.trust(bundle, lake.cache.expanduser(), _setting(authorities.OPTION, options))
     return {name: value for name, value in options.items() if name in NAMES}
@@ -201,43 +198,49 @@ def read(file: str) -> dict[str, str]:
         raise ConfigError(
             f"{SETTING}={file!r} is not a path that each process reads alike. Set it to an absolute path.", path=file
         )
-    options = properties.read_secret(file, SETTING, "the lake's secrets")
     names = [*NAMES, *OWN_NAMES]
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name.lower(), names, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(names)}."
-            raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
-    return {name: value for name, value in options.items() if value}
-
-
-def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options, and those that the environment has beside them."""
-    env = os.environ if environ is None else environ
-    others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
-    return {**others, **options}
+    return option_values.stripped(properties.read_secret(file, SETTING, "the lake's secrets", names))
 
 
 def access_of(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The options and those of the environment, also under their other names, each by its name in :data:`NAMES`.
 
-    An empty one counts as absent.
+    Without the blanks around them; an empty one counts as absent.
     """
     access = {}
     for name, variable in NAMES.items():
         alias = _ALIASES.get(name, name)
         values = (options.get(name), options.get(alias), environ.get(variable), environ.get(alias.upper()))
-        if value := next(filter(None, values), None):
+        if value := next(filter(None, (option_values.clean(value or "") for value in values)), None):
             access[name] = value
     return access
+
+
+def access_to(path: str) -> dict[str, str]:
+    """What the clients of Python are given for a path in a lake on S3, with the address of AWS where it has no other.
+
+    Without one ``deltalake`` would ask AWS's SDK for a login: it has others than obstore, and does not look for the
+    region among the options. And obstore takes an empty variable for an address.
+
+    Raises:
+        ConfigError: as :func:`options_of`.
+    """
+    access = access_of(options_of(path), os.environ)
+    if "aws_endpoint_url" in access:
+        return access
+    region = access.get("aws_region", REGION)
+    is_virtual = option_values.is_true(access.get("aws_virtual_hosted_style_request", ""))
+    bucket = f"{bucket_and_key(path)[0]}." if is_virtual else ""
+    return {"aws_endpoint_url": f"https://{bucket}s3.{region}.amazonaws.com", **access}
 
 
 def check_access(options: Mapping[str, str]) -> None:
     """Hold that options, with what the environment has beside them, are complete.
 
     Raises:
-        ConfigError: a half of a key is missing, or the address is one that no client takes.
+        ConfigError: a half of a key is missing, or a value is one that not every client takes.
     """
+    option_values.check(options)
     halves = ("aws_access_key_id", "aws_secret_access_key")
     missing = [name for name in halves if not options.get(name)]
     if len(missing) == 1:
@@ -246,21 +249,6 @@ def check_access(options: Mapping[str, str]) -> None:
             f"The lake's options have {here}, but no {missing[0]}: one says nothing without the other. Set both, or "
             "neither where the host or the pod has a role.",
             name=missing[0],
-        )
-    endpoint = options.get("aws_endpoint_url")
-    if not endpoint:
-        return
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(
-            f"The store's address {endpoint!r} is not a URL. Write aws_endpoint_url as https://host or https://host:port.",
-            value=endpoint,
-        )
-    if parts.scheme == "http" and not is_true(options.get("aws_allow_http", "")):
-        raise ConfigError(
-            f"The store's address {endpoint} is not encrypted, which deltalake refuses unless that is allowed. "
-            "Take https, or set aws_allow_http=true for a store on this host.",
-            value=endpoint,
         )
 
 
@@ -274,19 +262,13 @@ def _check_environment(environ: Mapping[str, str]) -> None:
                 name=name,
                 value=environ[name],
             )
-    if address := environ.get(OTHER_ADDRESS):
+    if environ.get(OTHER_ADDRESS):
         raise ConfigError(
-            f"{OTHER_ADDRESS}={address} is for the clients of Python alone: Spark would commit to another store than "
-            f"the one that has the ledger. Set AWS_ENDPOINT_URL, or aws_endpoint_url in the file of {SETTING}: unset "
+            f"{OTHER_ADDRESS} is for the clients of Python alone: Spark would commit to another store than the one "
+            f"that has the ledger. Set AWS_ENDPOINT_URL, or aws_endpoint_url in the file of {SETTING}: unset "
             f"{OTHER_ADDRESS}",
             name=OTHER_ADDRESS,
-            value=address,
         )
-
-
-def is_true(value: str) -> bool:
-    """Whether an option is on, as ``object_store`` reads it."""
-    return value.strip().lower() in _TRUE
 
 
 def _declared(path: str) -> _Lake:

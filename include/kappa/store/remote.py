@@ -5,6 +5,7 @@ Creating what must not be there is the only fence: no rename, and no replacement
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from kappa.errors import LakeUnreachableError
+from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store.address import bucket_and_key
 from kappa.store.authorities import trusted_file
-from kappa.store.options import is_true, options_of, retries_of, with_environment
+from kappa.store.option_values import is_true
+from kappa.store.options import access_to, retries_of
 from kappa.store.outages import answers, is_refusal
 from kappa.store.retries import Retries
 from kappa.store.store import StoredFile, absent, removal_order
@@ -31,6 +33,8 @@ _PART_BYTES = 8 << 20
 _PARTS = 9_000
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
+#: Name of the object by whose age :meth:`ObjectStore.now` has the time; one of a dead process is written over.
+_NOW = "now.tmp"
 
 
 class ObjectStore:
@@ -129,7 +133,21 @@ class ObjectStore:
         self.put(path, data)  # its age by this host's clock says nothing, and another request for it saves none
 
     def now(self, folder: str) -> datetime:
-        """See :class:`~kappa.store.store.Store`. When the newest object below the folder was written."""
+        """See :class:`~kappa.store.store.Store`. The age of an object that is written for it.
+
+        The newest one that is there may be that of a process that died long ago. Who may not write has no other one.
+        """
+        path = f"{folder}/{_NOW}"
+        for _ in range(_CREATIONS):
+            try:
+                self.put(path, b"now")
+            except LakeRefusedError:
+                break
+            present = self.head(path)
+            with contextlib.suppress(LakeRefusedError):  # who may not remove it writes over it the next time
+                self.delete(path)
+            if present is not None:  # otherwise another process removed it in between
+                return present.modified
         return max((file.modified for file in self.files(folder)), default=datetime.fromtimestamp(0, UTC))
 
     def files(self, folder: str) -> Iterator[StoredFile]:
@@ -236,8 +254,9 @@ def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def _opened(path: str, retries: Retries | None = None) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key; see :class:`ObjectStore`."""
     bucket, key = bucket_and_key(path)
-    options = tuple(sorted(with_environment(options_of(path)).items()))
-    return _client(bucket, options, retries or retries_of(path), trusted_file()), key
+    with answers(path):
+        options = tuple(sorted(access_to(path).items()))
+        return _client(bucket, options, retries or retries_of(path), trusted_file()), key
 
 
 @lru_cache(maxsize=16)

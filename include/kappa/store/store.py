@@ -115,9 +115,10 @@ class Store(Protocol):
         """Give a file of this content a fresh age, so that housekeeping leaves it alone; written where it is gone."""
 
     def now(self, folder: str) -> datetime:
-        """The present by the clock of :attr:`StoredFile.modified`; on an object store, or a moment before.
+        """The present by the clock of :attr:`StoredFile.modified`.
 
-        There it is when the newest file below the folder was written: a driver's heartbeat, as long as one runs.
+        An object store is asked by a small object that is written below the folder and removed. Who may not write there
+        gets a moment before: when the newest file below the folder was written.
         """
 
     def files(self, folder: str) -> Iterator[StoredFile]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kappa.errors import LakeUnreachableError
-from kappa.names import epochs_log, launcher_file
+from kappa.names import EpochPaths, epochs_log, launcher_file
+from kappa.record.topology_records import TopologyRecords
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
@@ -21,7 +22,7 @@ MARKS = "_kappa/copy/"
 LAUNCHERS = launcher_file("", "").lstrip("/").removesuffix(".json")
 #: What its writers make and drop: temporary files of Kappa, of object_store and of Hadoop, with Hadoop's checksums.
 _SCRATCH = re.compile(r"(?:.*\.tmp|.*#\d+|\..*\.crc|heartbeat\.json)")
-#: What a driver computes again, in the folder of an epoch.
+#: What is computed again, in the folder of an epoch: by its driver, or for a backfill that its driver has yet to take.
 _RECOMPUTED = re.compile(r"[^/]+/e\d{4,}/recomputed/.*")
 _LOG = "/_delta_log/"
 _TABLE_OF_RECORD = f"{epochs_log('').lstrip('/')}/"
@@ -53,8 +54,22 @@ def links(lake: str) -> list[str]:
     return sorted(str(path.relative_to(lake)) for path in paths if path.is_symlink() and not path.is_file())
 
 
-def is_copied(name: str) -> bool:
+def backfill_folders(records: TopologyRecords) -> tuple[str, ...]:
+    """Folders with rows that were computed for a backfill, and that wait for the driver of their epoch."""
+    return tuple(
+        f"{EpochPaths(lake='', topology=record.topology, epoch=epoch.epoch).recomputed(folder).lake}/".lstrip("/")
+        for record in records
+        for epoch in record.recent.values()
+        for folder in sorted(epoch.backfill_folders)
+    )
+
+
+def is_copied(name: str, backfills: tuple[str, ...] = ()) -> bool:
     """Whether a file belongs to a copy.
+
+    Args:
+        name: the file.
+        backfills: folders of :func:`backfill_folders`, which are copied too.
 
     Examples:
         >>> is_copied("_kappa/plans/1f.json"), is_copied("orders/e0001/heartbeat.json")
@@ -63,7 +78,8 @@ def is_copied(name: str) -> bool:
         (True, False)
     """
     last = name.rpartition("/")[2]
-    return not name.startswith((MARKS, LAUNCHERS)) and not _SCRATCH.fullmatch(last) and not _RECOMPUTED.fullmatch(name)
+    is_again = _RECOMPUTED.fullmatch(name) and not name.startswith(backfills)
+    return not name.startswith((MARKS, LAUNCHERS)) and not _SCRATCH.fullmatch(last) and not is_again
 
 
 def is_entry(name: str) -> bool:

@@ -10,6 +10,7 @@ import secrets
 from dataclasses import asdict, dataclass
 
 from kappa.control.lakes import inventory
+from kappa.store.address import one_spelling
 from kappa.store.stores import store_of
 
 
@@ -55,7 +56,7 @@ class Marks:
 
     def is_of_lake(self, attempt: Attempt) -> bool:
         """Whether an attempt is one of this lake, from this address."""
-        return (attempt.lake, attempt.source) == (self._lake, self._source)
+        return (attempt.lake, one_spelling(attempt.source)) == (self._lake, self._source)
 
     def is_own(self) -> bool:
         """Whether no other attempt has begun since."""

@@ -6,6 +6,7 @@ the target has no record until all else is there. So there is never more than on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from shlex import quote
@@ -23,7 +24,7 @@ from kappa.faults import crash_point
 from kappa.record.epochs import Epochs, Now, moved
 from kappa.record.events import Event
 from kappa.store import options
-from kappa.store.address import lake_address
+from kappa.store.address import is_remote, lake_address
 from kappa.store.stores import store_of
 
 #: How often the copy is compared with the lake before they count as different.
@@ -147,12 +148,14 @@ class _Move:
 
     def _bulk_files(self) -> dict[str, int]:
         """Files that stay as they are, while drivers go on, and that the target lacks."""
-        here, there = (inventory.sizes(lake) for lake in (self._source, self._target))
-        return {
-            name: size
-            for name, size in here.items()
-            if inventory.is_copied(name) and not inventory.is_entry(name) and there.get(name) != size
-        }
+        here, there = self._files(), inventory.sizes(self._target)
+        return {name: size for name, size in here.items() if not inventory.is_entry(name) and there.get(name) != size}
+
+    def _files(self) -> dict[str, int]:
+        """Name -> size of all files that belong to the copy."""
+        backfills = inventory.backfill_folders(self._epochs.records())
+        sizes = inventory.sizes(self._source)
+        return {name: size for name, size in sizes.items() if inventory.is_copied(name, backfills)}
 
     def _is_complete(self) -> bool:
         return is_complete(self._epochs, self._transfer)
@@ -222,7 +225,7 @@ class _Move:
             )
 
     def _close(self) -> None:
-        if workers := self._writers.working():
+        if workers := self._writers.working(self._progress):
             commands = [one.command for one in workers]
             raise RefusedError(
                 f"Drivers or archivers run in {self._source}. What never changes is in {self._target} by now; the rest "
@@ -256,7 +259,7 @@ class _Move:
                 return
             if self._writers.take(self._target):  # an archiver looks at the record, and claims after it was closed
                 self._writers.await_end(self._progress, self._again)
-            here = {name: size for name, size in inventory.sizes(self._source).items() if inventory.is_copied(name)}
+            here = self._files()
             self._clear(here, there)
             files = {name: size for name, size in here.items() if not inventory.is_of_record(name)}
             different = self._transfer.differing("comparing", files, there)
@@ -313,11 +316,22 @@ class _Move:
 
 
 def _target(source: str, address: str) -> str:
+    """The one spelling of the target's address.
+
+    Raises:
+        UsageError: it is the lake, in it or around it, or leads there by a link.
+    """
     target = lake_address(address, setting="the address")
-    if target == source or target.startswith(f"{source}/") or source.startswith(f"{target}/"):
+    here, there = (f"{_real(path)}/" for path in (source, target))
+    if here.startswith(there) or there.startswith(here):
         raise UsageError(
             f"{target} is the lake {source}, or one of them is in the other. Name another place: kappa lake copy "
             "<address>",
             target=target,
         )
     return target
+
+
+def _real(path: str) -> str:
+    """An address without links."""
+    return path if is_remote(path) else os.path.realpath(path)

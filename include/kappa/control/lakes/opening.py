@@ -18,6 +18,7 @@ from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.topology_records import TopologyRecords
 from kappa.store import options
+from kappa.store.address import one_spelling
 from kappa.store.stores import store_of
 
 #: What the way back puts where the record of the other lake would open: no log begins with it.
@@ -134,7 +135,9 @@ class _WayBack:
 
     def _check_same(self, others: TopologyRecords) -> None:
         is_same = others.continues(self._epochs.records())
-        is_back = all(one.event == "relocated" and one.detail["to"] == self._lake for one in self._later(others))
+        is_back = all(
+            one.event == "relocated" and one_spelling(one.detail["to"]) == self._lake for one in self._later(others)
+        )
         if not is_same or not is_back or self._writers.has_gone_on(self._lake):
             raise self._gone_on()
 

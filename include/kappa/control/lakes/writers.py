@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kappa.archive.overview import NOBODY
@@ -20,6 +21,8 @@ from kappa.record.ledger_rows import LedgerRow
 _LOOK_SECONDS = 1.0
 #: For how many times the age of a stale heartbeat it may go on: it looks at its ledger many times in that.
 _PATIENCE = 5
+#: Heartbeats that are looked at together.
+_LOOKS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +54,12 @@ class Writers:
         self._epochs = epochs
         self._stale_seconds = stale_seconds
 
-    def working(self) -> list[Worker]:
-        """Those that run."""
+    def working(self, progress: Progress) -> list[Worker]:
+        """Those that run. All are looked at together: one that died takes as long as its heartbeat may stay as it is.
+
+        Args:
+            progress: is told of the look.
+        """
         places = [
             (
                 paths.heartbeat,
@@ -64,10 +71,12 @@ class Writers:
             (paths.heartbeat, f"the archiver of {paths.topic}", f"kappa archive stop {paths.topic} --execute")
             for paths in self._archive_paths()
         ]
-        signs = [(liveness.settled(path, self._stale_seconds), who, command) for path, who, command in places]
+        progress(Freight(what="looking which drivers and archivers run", all_files=len(places), all_bytes=0))
+        with ThreadPoolExecutor(_LOOKS) as pool:
+            signs = list(pool.map(lambda place: liveness.settled(place[0], self._stale_seconds), places))
         return [
             Worker(who=who, command=command, beat=sign.beat)
-            for sign, who, command in signs
+            for sign, (_, who, command) in zip(signs, places, strict=True)
             if sign.is_alive and sign.beat is not None
         ]
 
@@ -92,7 +101,7 @@ class Writers:
             RefusedError: some go on all the same.
         """
         began, most = time.monotonic(), _PATIENCE * self._stale_seconds
-        while workers := self.working():
+        while workers := self.working(progress):
             places = [f"{one.who}, process {one.beat.pid} on {one.beat.host}" for one in workers]
             progress(Freight(what=f"waiting for {'; '.join(places)}", all_files=len(workers), all_bytes=0))
             if time.monotonic() - began > most:

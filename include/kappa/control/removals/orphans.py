@@ -282,11 +282,10 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended:
                 continue
-            backfill_folders = {event.detail["folder"] for event in epoch.backfills}
             is_building = epoch.stage in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
             root = paths.recomputed("x").lake.rpartition("/")[0]
             for name in store_of(root).folders(root):
-                if name in backfill_folders:  # its rows wait for the live epoch's driver
+                if name in epoch.backfill_folders:
                     continue
                 folder = f"{root}/{name}"
                 if not _is_old(_with_folder(folder), now.lake):
