@@ -223,8 +223,7 @@ def await_replaced(
                 f"kappa start {request.topology} --execute",
                 epoch=request.epoch,
             )
-        if record.epoch(request.epoch).is_wanted:
-            revival.look()
+        revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
         f"Epoch {request.epoch} of {request.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; "
