@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kappa.errors import CodeError, UnknownTopologyError
+from kappa.errors import CodeError
 from kappa.names import code_file
 from kappa.store.stores import store_of
 from kappa.topology import registry
@@ -215,11 +215,9 @@ def _content(folder: Path, topology: str, platform: Path) -> dict[str, bytes]:
 
 
 def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, Path]]:
-    files = {item.name: item.file for item in registry.declared(folder)}
-    if topology not in files:
-        raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
+    own = registry.declaration(folder, topology).file
     folders = {path.parent for path in folder.rglob("*.py")}
-    others = {item.file for one in folders for item in registry.declared(one)} - {files[topology]}
+    others = {item.file for one in folders for item in registry.declarations(one)} - {own}
     for path in folder.rglob("*.py"):
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
