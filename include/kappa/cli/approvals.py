@@ -90,4 +90,5 @@ def _state(settings: Config, topology: str, epoch: int) -> dict[str, Any]:
 
     record = epochs_of(settings.lake).record(topology)
     approvers = [event.actor for event in approval.valid_approvals(settings, record, epoch)]
-    return {"approved_by": approvers, "missing": max(0, approval.required(settings, topology) - len(approvers))}
+    missing = max(0, approval.required(settings, record, epoch) - len(approvers))
+    return {"approved_by": approvers, "missing": missing}

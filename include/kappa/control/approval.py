@@ -18,6 +18,7 @@ from kappa.config import Config
 from kappa.control import approvers
 from kappa.control.removals.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.record import code as code_store
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
@@ -92,9 +93,14 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
     )
 
 
-def required(config: Config, topology: str) -> int:
-    """How many people have to approve an epoch of a topology, by its deployed file; 0 where none is deployed."""
-    return next((item.approvals for item in declared(config.topologies) if item.name == topology), 0)
+def required(config: Config, record: TopologyRecord, epoch: int) -> int:
+    """How many people have to approve an epoch: the most that its code, the live one's or the deployed file asks for.
+
+    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks.
+    """
+    deployed = [item.approvals for item in declared(config.topologies) if item.name == record.topology]
+    codes = {record.epoch(number).code for number in (epoch, record.live) if number is not None}
+    return max([*deployed, *(code_store.approvals(config.lake, code, record.topology) for code in codes)])
 
 
 def valid_approvals(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
@@ -143,7 +149,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> Act[No
         _refuse_uncounted(config, record, agreed.epoch, actor)
         approvals = valid_approvals(config, record, agreed.epoch)
         has_approved = any(approvers.is_same(actor, event.actor) for event in approvals)
-        if has_approved or len(approvals) >= max(1, required(config, agreed.topology)):
+        if has_approved or len(approvals) >= max(1, required(config, record, agreed.epoch)):
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 

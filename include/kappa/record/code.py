@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from kappa.errors import CodeError
@@ -143,6 +144,24 @@ def extract(lake: str, code: str, home: Path) -> Path:
         (temporary / "new").rename(target)
         shutil.rmtree(temporary)
     return target
+
+
+def approvals(lake: str, code: str, topology: str) -> int:
+    """How many people have to approve an epoch, by the file of its topology in stored code.
+
+    0 where the lake does not hold that code: no driver runs such an epoch.
+    """
+    try:
+        return _approvals(lake, code, topology)
+    except CodeError:
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _approvals(lake: str, code: str, topology: str) -> int:
+    files = {name: text for name, text in _stored(lake, code).items() if Path(name).parent == Path("topologies")}
+    items = [item for name, text in files.items() for item in registry.declared_in(Path(name), text.decode())]
+    return max((item.approvals for item in items if item.name == topology), default=0)
 
 
 def check(lake: str, code: str) -> None:
