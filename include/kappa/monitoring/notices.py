@@ -33,6 +33,10 @@ FORMAT = 1
 TIMEOUT_SECONDS = 5.0
 #: First and longest pause between tries; each is twice the one before.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+#: Answers that refuse the notice itself, not the sender or the moment (RFC 9110, RFC 4918).
+REFUSALS = frozenset(f"HTTP {status}" for status in (400, 406, 409, 411, 413, 415, 422, 431))
+#: How often a notice that is refused is posted before the next one takes its place.
+TRIES = 5
 
 log = structlog.get_logger("kappa.monitoring.notices")
 
@@ -124,7 +128,9 @@ def _question(event: Event) -> str:
 
 
 class Notices:
-    """Posts the notices of one epoch from a thread of its own, oldest first, until each is answered.
+    """Posts the notices of one epoch from a thread of its own, oldest first, until each is taken.
+
+    One that the receiver refuses for itself several times is logged and skipped: it must not hold back later ones.
 
     Without ``config.webhook_url`` and ``config.webhook_url_file`` nothing is posted.
 
@@ -235,7 +241,7 @@ class Notices:
                 self._changed.notify_all()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause, refusals, skipped = FIRST_PAUSE_SECONDS, 0, 0
         while not self._closing.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
@@ -243,13 +249,18 @@ class Notices:
                     return
                 n, notice = self._waiting[0]
             refused = self._post(notice)
-            if refused:
+            refusals = refusals + 1 if refused in REFUSALS else 0
+            if refusals == TRIES:
+                skipped += 1
+                self._log.error("notice skipped", id=notice.id, error=refused, tries=TRIES, skipped=skipped)
+            elif refused:
                 self._log.warning("notice not taken", id=notice.id, error=refused, pause_seconds=pause)
                 self._closing.wait(pause)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue
-            pause = FIRST_PAUSE_SECONDS
-            self._log.info("notice", id=notice.id, event_kind=notice.event)
+            else:
+                self._log.info("notice", id=notice.id, event_kind=notice.event)
+            pause, refusals = FIRST_PAUSE_SECONDS, 0
             self._done(n)
 
     def _done(self, n: int | None) -> None:
