@@ -291,6 +291,14 @@ class TopologyRecord:
             UnknownEpochError: there is none.
         """
         if self.candidate is None:
+            rejected = [one for one in self.recent.values() if one.rejected is not None and not one.stage.is_ended]
+            if rejected and rejected[-1].epoch != self.live:
+                number, by = rejected[-1].epoch, rejected[-1].rejected.actor
+                raise UnknownEpochError(
+                    f"No epoch of {self.topology!r} is being built: epoch {number} was rejected by {by}. Take it up "
+                    f"again: kappa start {self.topology} --epoch {number} --execute",
+                    topology=self.topology,
+                )
             raise UnknownEpochError(
                 f"No epoch of {self.topology!r} is being built. Build one: kappa replay {self.topology} --execute",
                 topology=self.topology,
