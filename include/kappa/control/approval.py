@@ -180,10 +180,13 @@ def ask(
                 break
             if event.epoch == shown.epoch and event.event == "asked" and question.items() <= event.detail.items():
                 return []
-        until = now.at + timedelta(hours=hours)
-        return [
-            now.event("asked", shown.epoch, actor=actor, detail={**question, "link": link, "until": until.isoformat()})
-        ]
+        detail = {
+            **question,
+            "link": link,
+            "until": (now.at + timedelta(hours=hours)).isoformat(),
+            "airflow_only": bool(approvers.elsewhere(config, now.record)),
+        }
+        return [now.event("asked", shown.epoch, actor=actor, detail=detail)]
 
     epochs_of(config.lake).change(shown.topology, decide)
 

@@ -49,7 +49,7 @@ class Notice:
         id: the same for each try; a receiver that already has it may drop the notice.
         event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER``, ``ROLLBACK`` or ``ENVIRONMENT``.
         message: what happened, for people.
-        command: the next command.
+        command: the next command; empty where only an answer in Airflow counts.
         at: when it happened, ISO 8601, UTC.
         verdict: verdict of the epoch's verification, if an answer is pending.
         link: the page for the answer.
@@ -92,7 +92,8 @@ def notice_of(event: Event, lake: str, *, owner: str = "", is_rollback: bool = F
             if report.verdict is Verdict.FAILED:
                 message = f"{len(report.failures)} of its checks, thresholds and second runs do not hold."
         case "asked":
-            kind, command = "APPROVAL", f"kappa approve {name} {epoch}"
+            kind = "APPROVAL"
+            command = "" if event.detail.get("airflow_only") else f"kappa approve {name} {epoch}"
             verdict, link = event.detail["terms"]["verdict"], event.detail["link"]
             message = _question(event)
         case "moved" if event.detail.get("from") is not None:
