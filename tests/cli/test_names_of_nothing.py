@@ -79,3 +79,9 @@ def test_a_rejected_epoch_is_named_where_none_is_being_built(run: Run, command: 
     assert isinstance(error, UnknownEpochError)
     assert "epoch 2 was rejected by ann" in str(error)
     assert str(error).endswith("kappa start retail.loyalty --epoch 2 --execute")
+
+
+def test_the_first_epoch_is_stopped_by_default_while_it_is_built(run: Run, tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    tell(config, "retail.revenue", 1, "planned", "rewound", by_event={})
+    assert "Would stop the driver of epoch 1 of retail.revenue." in run("stop", "retail.revenue").output

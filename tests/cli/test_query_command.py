@@ -54,6 +54,11 @@ def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
     assert [line.split()[0] for line in output.splitlines()[1:3]] == ["b", "a"]
 
 
+def test_what_is_refused_is_said_once(served: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(served("sums", "--order-by", "id; drop").exception, UsageError)
+    assert caplog.records == []
+
+
 def test_values_that_json_lacks_have_the_forms_of_sql_and_of_http(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
     put_live(config, "sums")

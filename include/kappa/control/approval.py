@@ -78,8 +78,8 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
     target = record.epoch(epoch)
     if target.stage not in (Stage.VERIFIED, Stage.APPROVED) or target.verified is None:
         raise IllegalTransitionError(
-            f"Epoch {epoch} of {record.topology!r} is {target.stage}: only a VERIFIED one can be approved. "
-            f"See kappa status {record.topology}",
+            f"Epoch {epoch} of {record.topology!r} is {target.stage}: only a VERIFIED one can be approved "
+            f"or rejected. See kappa status {record.topology}",
             epoch=epoch,
         )
     report = str(target.verified.detail.get("report", ""))

@@ -126,7 +126,7 @@ def stop(
     """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary. Idempotent.
 
     Args:
-        epoch: the epoch; None for the live one.
+        epoch: the epoch; None for the live one, or the one that is being built where none is live.
         wait: whether to return when it has ended.
 
     Returns:
@@ -134,7 +134,9 @@ def stop(
     """
     epochs = epochs_of(config.lake)
     now = epochs.now(topology)
-    number = epoch if epoch is not None else now.record.live_epoch()
+    number = epoch if epoch is not None else now.record.live
+    if number is None:
+        number = now.record.live_epoch() if now.record.candidate is None else now.record.candidate.epoch
 
     def decide(now: Now) -> Sequence[Event]:
         return [now.event("stop", number, actor=actor, reason=reason)] if now.record.epoch(number).is_wanted else []
