@@ -258,6 +258,12 @@ def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> 
     last = max(1, *(topology.approvals for topology in topologies))
     for nth in range(1, last + 1):
         task_id, before = ("approve", None) if nth == 1 else (f"approve_{nth}", tasks[-1].output)
-        asks = {"members": members, "hours": hours, "nth": nth, "is_last": nth == last, "before": before}
+        asks: dict[str, Any] = {
+            "members": members,
+            "hours": hours,
+            "nth": nth,
+            "is_last": nth == last,
+            "before": before,
+        }
         tasks.append(Approve(task_id=task_id, **asks))
     return tasks

@@ -291,12 +291,13 @@ class TopologyRecord:
             UnknownEpochError: there is none.
         """
         if self.candidate is None:
-            rejected = [one for one in self.recent.values() if one.rejected is not None and not one.stage.is_ended]
-            if rejected and rejected[-1].epoch != self.live:
-                number, by = rejected[-1].epoch, rejected[-1].rejected.actor
+            epochs = [one for one in self.recent.values() if one.epoch != self.live and not one.stage.is_ended]
+            rejections = [one.rejected for one in epochs if one.rejected is not None]
+            if rejections:
+                last = rejections[-1]
                 raise UnknownEpochError(
-                    f"No epoch of {self.topology!r} is being built: epoch {number} was rejected by {by}. Take it up "
-                    f"again: kappa start {self.topology} --epoch {number} --execute",
+                    f"No epoch of {self.topology!r} is being built: epoch {last.epoch} was rejected by {last.actor}. "
+                    f"Take it up again: kappa start {self.topology} --epoch {last.epoch} --execute",
                     topology=self.topology,
                 )
             raise UnknownEpochError(

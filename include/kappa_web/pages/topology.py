@@ -114,8 +114,9 @@ def _counts(live: BoardFacts | None) -> dict[str, int]:
 
 def _can_replace(candidate: EpochRecord) -> bool:
     """Whether a candidate was verified, and its verdict did not fail: that one only the command line can accept."""
-    is_verified = candidate.stage in (Stage.VERIFIED, Stage.APPROVED) and candidate.verified is not None
-    return is_verified and candidate.verified.detail["verdict"] != "failed"
+    if candidate.stage not in (Stage.VERIFIED, Stage.APPROVED) or candidate.verified is None:
+        return False
+    return bool(candidate.verified.detail["verdict"] != "failed")
 
 
 def actions(record: TopologyRecord) -> list[Action]:
