@@ -141,6 +141,8 @@ def test_settings_of_new_topics_are_for_all_or_for_a_pattern_and_survive_the_env
         ('{"kappa.*": {"segment.ms": {}}}', "has {} for segment.ms"),
         ('{"kappa.*": {"partitions": 0}}', "has 0 for partitions, which is a number from 1 on"),
         ('{"replication.factor": "all"}', "has all for replication.factor"),
+        ('{"retention.ms": "7d"}', "has 7d for retention.ms, which is a whole number of milliseconds"),
+        ('{"kappa.*": {"max.message.bytes": 1e9}}', "has 1000000000.0 for max.message.bytes, which is a whole number"),
     ],
 )
 def test_wrong_settings_of_new_topics_are_refused_with_an_example(text: str, why: str) -> None:

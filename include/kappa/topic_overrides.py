@@ -44,12 +44,22 @@ def text_of(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
+def objection(name: str, text: str) -> str:
+    """Why a text cannot be the value of a setting, as far as its name tells; empty if it can."""
+    if name in (PARTITIONS, REPLICATION) and not re.fullmatch(r"([1-9][0-9]*)?", text):
+        return f"has {text} for {name}, which is a number from 1 on"
+    unit = {".ms": "milliseconds", ".bytes": "bytes"}.get(name[name.rfind(".") :])
+    if unit and not re.fullmatch(r"(-?[0-9]+)?", text):
+        return f"has {text} for {name}, which is a whole number of {unit}"
+    return ""
+
+
 def _setting(place: str, value: Any, name: str, one: Any) -> str:
     if not isinstance(one, str | int | float):
         raise _wrong(place, value, f"has {json.dumps(one)} for {name}, which is neither a text nor a number")
     text = text_of(one)
-    if name in (PARTITIONS, REPLICATION) and not re.fullmatch(r"([1-9]\d*)?", text):
-        raise _wrong(place, value, f"has {text} for {name}, which is a number from 1 on")
+    if why := objection(name, text):
+        raise _wrong(place, value, why)
     return text
 
 

@@ -32,21 +32,23 @@ class Approve(Question):
     epoch. If one of these has changed by then, or one epoch is rejected, all readers stay where they are. No answer
     within ``hours`` is a rejection without an author. After a rejection drivers of the epochs stop and their tables
     stay for ``KAPPA_REJECTED_HOURS``; clearing the task resumes the epochs and asks again. If a worker is lost before
-    it could record a rejection, the retry records and returns it. The file of a topology says how many people must
-    approve; they are asked whatever the form says.
+    it could record a rejection, the retry records and returns it. The file of a topology, and the code of the epochs
+    that a move is about, say how many people must approve; they are asked whatever the form says.
 
     Args:
         nth: number of the person for whom it waits; an approval from the command line counts. A topology that needs
             fewer people needs no further one.
+        is_last: whether no other task asks after it: it waits for all whose approval is missing.
         before: result of the task for the previous person.
     """
 
     operator_extra_links = (ReportLink(),)
     template_fields: Sequence[str] = ("subject", "body", "members", "before")
 
-    def __init__(self, *, nth: int = 1, before: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *, nth: int = 1, is_last: bool = False, before: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.nth = nth
+        self.is_last = is_last
         self.before = before
 
     def execute(self, context: Context) -> Any:
@@ -147,8 +149,12 @@ class Approve(Question):
             )
 
     def _missing(self, approvers: Mapping[str, Sequence[str]], needed: Mapping[str, int]) -> list[str]:
-        """Topologies that lack the approval for which this task waits."""
-        return [name for name, each in approvers.items() if len(each) < min(self.nth, max(1, needed[name]))]
+        """Topologies that lack the approval for which this task waits; the last task waits for all of them.
+
+        An epoch may need more people than the deployed file, by which the tasks are made, asks for.
+        """
+        most = max(1, *needed.values()) if self.is_last else self.nth
+        return [name for name, each in approvers.items() if len(each) < min(most, max(1, needed[name]))]
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
         """Record the rejection of each epoch unless it is recorded, and return it."""
@@ -181,10 +187,10 @@ class Approve(Question):
 
 
 def _needed(config: Config, members: Mapping[str, int]) -> dict[str, int]:
-    """Topology -> how many people must approve it, according to its file."""
+    """Topology -> how many people must approve it."""
     from kappa.control import approval
 
-    return {name: approval.required(config, name) for name in members}
+    return {name: approval.required(config, record(config, name), epoch) for name, epoch in members.items()}
 
 
 def _approvers(config: Config, shown: Mapping[str, Terms]) -> dict[str, list[str]]:
@@ -249,7 +255,15 @@ def verify_and_move(topologies: Sequence[Declared], members: Any, *, hours: floa
 def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
     """The tasks that ask for approval: as many as people are needed for any of the topologies, and at least one."""
     tasks: list[Approve] = []
-    for nth in range(1, max(1, *(topology.approvals for topology in topologies)) + 1):
+    last = max(1, *(topology.approvals for topology in topologies))
+    for nth in range(1, last + 1):
         task_id, before = ("approve", None) if nth == 1 else (f"approve_{nth}", tasks[-1].output)
-        tasks.append(Approve(task_id=task_id, members=members, hours=hours, nth=nth, before=before))
+        asks: dict[str, Any] = {
+            "members": members,
+            "hours": hours,
+            "nth": nth,
+            "is_last": nth == last,
+            "before": before,
+        }
+        tasks.append(Approve(task_id=task_id, **asks))
     return tasks

@@ -171,7 +171,11 @@ def platform_dag(
         default_args={"owner": _joined(owners), "pool": pool.name, **({"retry_policy": policy} if policy else {})},
         **settings,
     ) as dag:
-        yield dag
+        try:
+            yield dag
+        except BaseException:
+            dag.auto_register = False  # a part of its tasks would do a part of its work
+            raise
     # Set only after its tasks exist: each of them would copy the whole form several times, which was half of the time
     # that a DAG's file took. At run time a task gets the DAG's params in any case.
     dag.params = ParamsDict(dict(params or {}))

@@ -255,6 +255,20 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     }
 
 
+def test_the_last_task_waits_for_all_people_that_are_needed(
+    candidates: Any, config: Config, questions: list[Any], members: Members
+) -> None:
+    for name in names_of(members):
+        file = config.topologies / f"{name.partition('.')[2]}.py"
+        file.write_text(file.read_text().replace('version="1",', 'version="1", approvals=2,'))
+    run = run_of(members)
+    ask(run, members, is_last=True)
+    with pytest.raises(AirflowFailException, match=r"which needs 2 people\. Clear this task"):
+        approve(members, is_last=True).execute_complete(run, answer("Approve"))
+    ask(run, members, is_last=True)
+    assert approve(members, is_last=True).execute_complete(run, answer("Approve", "bob"))["answer"] == "approved"
+
+
 def test_after_a_rejection_the_second_person_is_not_asked(
     candidates: Any, questions: list[Any], members: Members
 ) -> None:

@@ -78,6 +78,53 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     )
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "Topology(name='retail spending', version='1')",
+        "Topology(name='Retail/Orders', version='1')",
+        f"Topology(name='retail.{'a' * 101}', version='1')",
+        "from other import Topology\nTopology(name='Map of Europe')",
+        "Topology(name='demo.bad', version='1', approvals=300)",
+        "Topology(name='demo.good', version='2')",  # by another file
+    ],
+)
+def test_a_declaration_that_is_refused_takes_no_other_topology_down(tmp_path: Path, bad: str) -> None:
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
+    (folder / "other.py").write_text(bad)
+    bag = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert bag["errors"] == {} and {name.partition("__")[2] for name in bag["dags"]} == {"", "demo.good"}
+    assert not any(name.startswith("joint_") for name in bag["dags"])
+    assert "demo.good version 1" in bag["facts"]["replay__demo.good"]["doc"]
+
+
+# Parses the folder where one DAG of one topology fails after its first task.
+_FAILS = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from kappa_airflow.verbs import rollback
+real = rollback.confirm_choice
+def fails(choice, *, what, hours):
+    assert "demo.bad" not in what
+    return real(choice, what=what, hours=hours)
+rollback.confirm_choice = fails
+bag = DagBag(sys.argv[1])
+print(json.dumps([bag.import_errors, sorted(bag.dags)]))
+"""
+
+
+def test_a_dag_that_cannot_be_made_takes_no_other_down_and_no_part_of_it_is_left(tmp_path: Path) -> None:
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    for name in ("bad", "good"):
+        (folder / f"{name}.py").write_text(f"Topology(name='demo.{name}', version='1')")
+    errors, ids = last_line(_FAILS, tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert errors == {} and {"rollback__demo.good", "replay__demo.bad", "replay__demo.good"} <= set(ids)
+    assert "rollback__demo.bad" not in ids
+
+
 def test_an_owner_owns_the_tasks_of_its_dags_and_all_own_the_joint_ones(tmp_path: Path) -> None:
     folder = tmp_path / "topologies"
     folder.mkdir()

@@ -198,14 +198,20 @@ def test_what_differs_fails_the_run_and_stays(live: Any, config: Config) -> None
 
 
 @pytest.mark.parametrize(
-    "cron", ["", "every day", "61 * * * *", "0 0 3 * * *", "0 0 3 * * * 2027", "7#1", "@never", "0 3 30 2 *"]
+    "cron",
+    [
+        *("", "every day", "61 * * * *", "0 0 3 * * *", "0 0 3 * * * 2027", "7#1", "@never", "0 3 30 2 *"),
+        *("r 3 * * *", "R(0-5) 3 * * *", "0,r 3 * * *", "R/5 3 * * *"),  # drawn anew in each process
+    ],
 )
 def test_a_schedule_that_is_none_is_refused(cron: str) -> None:
     with pytest.raises(TopologyError, match="not a cron expression"):
         Schedule(cron=cron)
 
 
-@pytest.mark.parametrize("cron", ["0 3 * * 7#1", "0 3 * * L5", "0 3 L * *", "@daily", " 0 3  * * mon-fri "])
+@pytest.mark.parametrize(
+    "cron", ["0 3 * * 7#1", "0 3 * * L5", "0 3 L * *", "@daily", " 0 3  * * mon-fri ", "0 3 1 mar *"]
+)
 def test_a_schedule_of_five_fields_is_taken_as_airflow_takes_it(cron: str) -> None:
     assert Schedule(cron=cron).cron == cron
 

@@ -18,6 +18,7 @@ from kappa.cli import app, options
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, UnknownEpochError
 from kappa.offsets.vector import Offsets
+from kappa.record import code
 from kappa.record.epochs import Epochs
 from kappa.replay.proof.verdict import DiffReport, TableDiff
 
@@ -102,6 +103,26 @@ def test_where_only_logins_of_airflow_count_it_is_said_before_anything_is_writte
         assert isinstance(refused, MoveRefusedError)
         assert "Nothing was written. Answer in Airflow: DAG cutover__a.b" in str(refused)
     assert Epochs(config.lake).record("a.b").epoch(2).approvals == ()
+
+
+@pytest.mark.parametrize("holder", [1, 2])
+def test_another_folder_of_topologies_lifts_no_approval(config: Config, run: Run, tmp_path: Path, holder: int) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    stored = code.store(config.lake, config.topologies, "a.b")
+    tell(config, "a.b", 1, "upgraded", by_event={}, code=stored if holder == 1 else "new", version="2", upgrade=1)
+    if holder == 2:
+        tell(config, "a.b", 2, "aborted", by_event={})
+        tell(config, "a.b", 3, *SECOND, by_event=DETAILS, code=stored)
+    epoch = "3" if holder == 2 else "2"
+    for words in ([], ["--execute"]):
+        refused = run("cutover", "a.b", *words, KAPPA_TOPOLOGIES=str(empty)).exception
+        assert isinstance(refused, MoveRefusedError) and "--override REASON" in str(refused)
+    assert json.loads(run("approve", "a.b", epoch, "--json", KAPPA_TOPOLOGIES=str(empty)).output)["missing"] == 2
+    first = run("approve", "a.b", epoch, "--execute", KAPPA_TOPOLOGIES=str(empty))
+    assert "1 more is needed" in first.output
+    second = run("approve", "a.b", epoch, "--execute", user="bob", KAPPA_TOPOLOGIES=str(empty))
+    assert "is approved by ann and bob." in second.output
 
 
 def test_what_changed_since_it_was_shown_is_refused(run: Run, config: Config) -> None:

@@ -20,7 +20,9 @@ from kappa.errors import (
     RefusedError,
     TopologyError,
     UnknownEpochError,
+    UnknownGroupError,
     UnknownTopologyError,
+    UsageError,
 )
 from kappa.kafka.broker import Broker
 from kappa.record.epochs import Epochs
@@ -98,14 +100,14 @@ def run(config: Config, tmp_path: Path) -> Run:
     [
         ("cutover a.b --epoch 99", UnknownEpochError),
         ("cutover a.b --epoch 1 --accept-verdict c.d", KappaError),
-        ("cutover no.such", UnknownEpochError),
+        ("cutover no.such", UnknownTopologyError),
         ("abort a.b 1", IllegalTransitionError),
         ("abort a.b 7", UnknownEpochError),
         ("retire a.b 1", IllegalTransitionError),
         ("retire a.b 2", IllegalTransitionError),
         ("rollback a.b", RefusedError),
         ("rollback a.b --to 2", RefusedError),
-        ("rollback no.such", UnknownEpochError),
+        ("rollback no.such", UnknownTopologyError),
         ("stop no.such", UnknownTopologyError),
         ("start a.b --epoch 9", UnknownEpochError),
         ("savepoint create a.b 9lives", KappaError),
@@ -231,6 +233,33 @@ class TestWithABroker:
         finally:
             kafka.delete_topics(["dry.made"])
         assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
+
+    def test_a_topic_that_keeps_records_for_the_longest_time_is_listed(self, run: Run, kafka: Broker) -> None:
+        words = ["topics", "create", "dry.longest", "--config", f"retention.ms={2**63 - 1}"]
+        assert "retention P36500D" in run(*words).output
+        kafka.create_topic("dry.longest", 1, {"retention.ms": str(2**63 - 1)})
+        try:
+            listed = run("topics", "list")
+            line = next(line for line in listed.output.splitlines() if line.startswith("dry.longest"))
+            assert line.split() == ["dry.longest", "1", "0", "delete", "P36500D", "-", "-"]
+        finally:
+            kafka.delete_topics(["dry.longest"])
+
+    def test_a_setting_that_is_no_number_is_refused_and_an_empty_one_is_the_brokers(self, run: Run) -> None:
+        refused = run("topics", "create", "dry.audit", "--config", "retention.ms=7d").error
+        assert isinstance(refused, UsageError) and "has 7d for retention.ms" in str(refused)
+        left = run("topics", "create", "dry.audit", "--config", "retention.ms=")
+        assert "retention of the brokers" in left.output, left.error
+
+    def test_a_group_is_not_set_where_the_file_of_its_offsets_cannot_be_written(self, run: Run, kafka: Broker) -> None:
+        kafka.create_topic("dry.exported", 1)
+        words = ["offsets", "--group", "dry.unset", "--topic", "dry.exported:0", "--to-earliest"]
+        try:
+            refused = run(*words, "--export", "/nonexistent/offsets.csv", "--execute").error
+            assert isinstance(refused, UsageError) and "/nonexistent/offsets.csv" in str(refused)
+            assert isinstance(run("offsets", "--group", "dry.unset").error, UnknownGroupError)
+        finally:
+            kafka.delete_topics(["dry.exported"])
 
     def test_a_topic_that_somebody_else_creates_meanwhile_is_compared(self, kafka: Broker) -> None:
         act = topics.create.planned(kafka, "dry.raced", partitions=2)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from support.slices import Epoch
+from support.slices import TOPOLOGY, Epoch
 from typer.testing import CliRunner, Result
 
 from kappa.cli import app
@@ -21,6 +23,7 @@ from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
+from kappa.topology import Table
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -49,6 +52,33 @@ def served(tmp_path: Path) -> Any:
 def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
     output = served("sums", "--where", "total > 1 -- all of them", "--order-by", "total DESC").output
     assert [line.split()[0] for line in output.splitlines()[1:3]] == ["b", "a"]
+
+
+def test_what_is_refused_is_said_once(served: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(served("sums", "--order-by", "id; drop").exception, UsageError)
+    assert caplog.records == []
+
+
+def test_values_that_json_lacks_have_the_forms_of_sql_and_of_http(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    put_live(config, "sums")
+    columns = "id STRING NOT NULL, `select` INT NOT NULL, d DOUBLE, b BINARY, m MAP<STRING, INT>, t TIMESTAMP"
+    topology = replace(TOPOLOGY, tables=[Table(name="sums", key=["id", "select"], schema=columns)])
+    epoch = Epoch(tmp_path / "lake", topology)
+    far = 70_000 * 365 * 86_400_000_000  # microseconds: a year that Python does not have
+    epoch.put({"id": "a", "select": 0, "d": float("nan"), "b": b"\x00\xff", "m": [("a", 1)], "t": far})
+
+    def values(*words: str) -> dict[str, Any]:
+        answer = CliRunner().invoke(app, [*words, "--json"], env=config.to_env())
+        assert answer.exception is None, answer.exception
+        (only,) = json.loads(answer.output, parse_constant=pytest.fail)["rows"]
+        return dict(only)
+
+    queried = values("query", "sums", "sums")
+    assert queried == values("sql", "SELECT * FROM sums.sums")
+    assert (queried["d"], queried["b"], queried["m"]) == ("NaN", "AP8=", {"a": 1})
+    cells = CliRunner().invoke(app, ["query", "sums", "sums"], env=config.to_env()).output
+    assert "AP8=" in cells and '{"a":1}' in cells
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_only_a_verified_epoch_is_approved_or_rejected(config: Config) -> None:
         lambda: approval.reject(config, "a.b", 3, actor="ann", reason=""),
         lambda: approval.reject(config, "a.b", 1, actor="ann", reason=""),
     ):
-        with pytest.raises(IllegalTransitionError, match="only a VERIFIED one"):
+        with pytest.raises(IllegalTransitionError, match="only a VERIFIED one can be approved or rejected"):
             act()
 
 

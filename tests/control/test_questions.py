@@ -74,9 +74,11 @@ def wait(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(("launcher", "command"), [("here", f"kappa approve {NAME} 2"), ("elsewhere", "")])
 def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver_died(
-    config: Config, monkeypatch: pytest.MonkeyPatch
+    config: Config, monkeypatch: pytest.MonkeyPatch, launcher: str, command: str
 ) -> None:
+    config = replace(config, launcher=launcher)
     monkeypatch.setattr(notices, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(notices, "TIMEOUT_SECONDS", 0.5)
     paths = EpochPaths(lake=config.lake, topology=NAME, epoch=2)
@@ -106,6 +108,6 @@ def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver
     assert {one["id"] for one in hook.requests} == {f"lake-1/{NAME}/2/APPROVAL/{questions(config)[0].n}"}
     (notice,) = hook.taken
     assert (notice["event"], notice["topology"], notice["epoch"]) == ("APPROVAL", NAME, 2)
-    assert (notice["verdict"], notice["link"], notice["command"]) == ("differs", LINK, f"kappa approve {NAME} 2")
+    assert (notice["verdict"], notice["link"], notice["command"]) == ("differs", LINK, command)
     assert "to replace epoch 1, which is live. Verdict: differs. Without an answer by " in notice["message"]
     json.dumps(notice)

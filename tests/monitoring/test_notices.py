@@ -158,6 +158,33 @@ def test_a_notice_is_posted_until_the_receiver_accepts_it_and_then_the_next(post
     assert "s3cret" not in str(logs)
 
 
+def test_a_notice_that_is_refused_for_itself_holds_back_no_later_one(posts: Posts) -> None:
+    with receiver(400, 500, *[422] * notices.TRIES) as hook:
+        at(posts, hook)
+        with capture_logs() as logs:
+            one = posts()
+            first, second = event(1, "stuck", seq=4), event(3, "stuck", seq=4)
+            one.look(recorded(first, event(2, "start"), second))
+            wait(lambda: len(hook.taken) == 1)
+            one.close()
+        assert ids(hook.taken) == ["3"] and ids(hook.requests) == ["1"] * (notices.TRIES + 2) + ["3"]
+        posts().look(recorded(first, event(2, "start"), second, event(4, "stuck", seq=5)))
+        wait(lambda: len(hook.taken) == 2)
+        assert ids(hook.taken) == ["3", "4"], "the next driver does not post what was skipped"
+    (entry,) = [entry for entry in logs if entry["event"] == "notice skipped"]
+    assert (entry["error"], entry["log_level"], entry["skipped"]) == ("HTTP 422", "error", 1)
+    assert entry["id"].endswith("/STUCK/1")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 410, 429])
+def test_a_notice_waits_where_the_receiver_refuses_the_sender_or_the_moment(posts: Posts, status: int) -> None:
+    with receiver(*[status] * (notices.TRIES + 1)) as hook:
+        at(posts, hook)
+        posts().look(recorded(event(1, "stuck", seq=4)))
+        wait(lambda: len(hook.taken) == 1)
+        assert ids(hook.taken) == ["1"]
+
+
 def test_the_next_driver_posts_unposted_notices_and_repeats_none(posts: Posts) -> None:
     with receiver(204) as hook:
         at(posts, hook)

@@ -36,6 +36,14 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         notation.parsed_duration(text)
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-12:00"])
+def test_a_time_that_utc_has_no_year_for_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is beyond the years 1 to 9999"):
+        notation.parsed_time(text)
+    with pytest.raises(UsageError, match="is beyond the years 1 to 9999"):
+        notation.local_time(text, "Europe/Berlin")
+
+
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=10_000)))
 def test_a_duration_survives_its_text(duration: timedelta) -> None:
     assert notation.parsed_duration(notation.duration_text(duration)) == duration

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, NamedSavepoint, SourceFacts
@@ -213,3 +214,8 @@ def test_a_named_savepoint_whose_commit_is_gone_is_refused(facts: Facts, plan_of
 def test_a_plan_of_any_start_survives_json(facts: Facts, plan_of: PlanOf, start: Any) -> None:
     plan = plan_of(replace(facts, first_records={("pos", 0): 50, ("pos", 1): 0}), start=start)
     assert ReplayPlan.from_json(plan.to_json()) == plan
+
+
+def test_a_duration_from_before_the_first_year_is_refused() -> None:
+    with pytest.raises(UsageError, match="P20000000D begins before the year 1"):
+        start_time(ByDuration(duration=timedelta(days=20_000_000)), NOW)

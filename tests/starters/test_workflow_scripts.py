@@ -126,6 +126,14 @@ def test_a_topology_that_can_be_neither_explained_nor_planned_is_shown_with_the_
     assert "RuntimeError: no currency" in partial and "BrokerUnreachableError: " in partial
 
 
+@pytest.mark.parametrize("text", ["from kappa.cli import main\nmain()\n", "raise SystemExit('killed')\n"])
+def test_topologies_that_cannot_be_listed_at_all_are_shown_with_the_reason(tmp_path: Path, text: str) -> None:
+    program(tmp_path, "kappa", text)
+    log = run(tmp_path, "Plan a replay of each topology", PYTHONPATH=str(Path(kappa.__file__).parents[1]))
+    assert (tmp_path / "plan.md").read_text() == log
+    assert log.startswith("```text\n") and log.endswith("```\n") and ("There is no folder" in log or "killed" in log)
+
+
 def test_a_linter_of_workflows_has_no_objection_and_would_have_one(tmp_path: Path) -> None:
     actionlint, file = ensure_built(Config.from_env({}).cache, ACTIONLINT), tmp_path / "kappa.yaml"
 

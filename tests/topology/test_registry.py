@@ -61,6 +61,22 @@ def test_a_name_defined_by_two_files_is_an_error_of_the_second(folder: Path) -> 
     assert [path.name for path in broken] == ["later.py"]
 
 
+def test_a_name_declared_by_two_files_is_not_loaded(folder: Path) -> None:
+    (folder / "later.py").write_text(GOOD.format(name="shop.good"))
+    with pytest.raises(CodeError, match=r"later\.py defines topology 'shop\.good', which another file"):
+        registry.load(folder, "shop.good")
+
+
+@pytest.mark.parametrize("name", ["shop goods", "Shop.Goods", "shop.e0001", "shop." + "a" * 96])
+def test_a_name_that_an_import_refuses_is_not_declared(folder: Path, name: str) -> None:
+    (folder / "bad.py").write_text(GOOD.format(name=name))
+    assert [item.name for item in registry.declared(folder)] == ["shop.good"]
+    _, broken = registry.topologies(folder)
+    assert name in str(broken[folder / "bad.py"])
+    with pytest.raises(CodeError, match=r"bad\.py does not import: TopologyError"):
+        registry.load(folder, name)
+
+
 def test_an_error_about_an_unknown_name_suggests_the_nearest(folder: Path) -> None:
     with pytest.raises(UnknownTopologyError, match=r"Did you mean 'shop\.good'"):
         registry.load(folder, "shop.goods")

@@ -29,7 +29,7 @@ from kappa.record import epochs as record_of_epochs
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.replay.proof.verdict import DiffReport, Sample
+from kappa.replay.proof.verdict import CheckResult, DiffReport, Sample
 from kappa.verify.certificate import certificate_of
 from kappa_web.access import LoginNeeded
 from kappa_web.app import build
@@ -173,6 +173,9 @@ def test_available_actions_follow_from_the_record(empty: Config) -> None:
     assert labels() == ["Replay", "Roll back to epoch 1"]
     story.tell(1, "recalled", now)
     assert labels() == ["Replay", "Leave epoch 1"]
+    story.tell(1, "released", now)
+    story.begin(3, now, live=2, stages=CANDIDATE, report=report(checks=(CheckResult(name="adds up", ok=False),)))
+    assert labels() == ["Abort epoch 3"], "a failed verdict is accepted on the command line only"
 
 
 def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(full: Config) -> None:

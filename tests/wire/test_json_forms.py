@@ -14,7 +14,7 @@ from kappa.errors import TopologyError
 from kappa.kafka.changelogs import changelog_records
 from kappa.topology import Source, Table
 from kappa.wire.decoding import frame_of, rows_of
-from kappa.wire.json.json_forms import json_forms, python_rows
+from kappa.wire.json.json_forms import json_forms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,12 +161,3 @@ def test_a_source_cannot_read_a_map_whose_keys_are_not_text() -> None:
         with pytest.raises(TopologyError, match="keys are not STRING"):
             Source(topic="pos", schema=schema)
     Source(topic="pos", schema="m MAP<STRING, MAP<STRING, INT>>")
-
-
-def test_rows_with_times_that_python_does_not_have_are_shown() -> None:
-    rows = pa.table({"at": array(UTC, [0, 1_700_000_000_000_000_000]), "n": [1, 2]})
-    assert python_rows(rows) == [
-        {"at": "1970-01-01T00:00:00.000000Z", "n": 1},
-        {"at": "+55840-11-08T22:13:20.000000Z", "n": 2},
-    ]
-    assert python_rows(pa.table({"n": [1]})) == [{"n": 1}]

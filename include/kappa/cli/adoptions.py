@@ -96,12 +96,15 @@ def adopt(
 
 
 def _existing(kind: str, text: str) -> tuple[str, tuple[str, int | None]]:
-    """Place, address and version from ``NAME=ADDRESS@VERSION``."""
+    """Place, address and version from ``NAME=ADDRESS@VERSION``; the path of a table may end in ``@`` and digits too."""
     name, _, address = text.partition("=")
     if not name or not address:
         option = "--table" if kind == "tables" else "--output"
         raise UsageError(f"{option} {text!r} is not NAME=ADDRESS, for example spending=/srv/tables/spending.")
+    from kappa.delta import tables
+    from kappa.store.address import table_address
+
     path, _, version = address.rpartition("@")
-    if path and version.isdecimal():
+    if path and version.isdecimal() and not tables.exists(table_address(address)):
         return f"{kind}/{name}", (path, int(version))
     return f"{kind}/{name}", (address, None)

@@ -41,6 +41,7 @@ def approve(
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    control.check_name(settings, topology)
     number = epoch if epoch is not None else epochs_of(settings.lake).record(topology).candidate_epoch()
     terms = control.approval_terms(settings, topology, number)
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
@@ -73,6 +74,7 @@ def approve(
 def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Reject a verified epoch: it does not go live, its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
     settings = config()
+    control.check_name(settings, topology)
     act = control.reject.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} was rejected")
@@ -90,4 +92,5 @@ def _state(settings: Config, topology: str, epoch: int) -> dict[str, Any]:
 
     record = epochs_of(settings.lake).record(topology)
     approvers = [event.actor for event in approval.valid_approvals(settings, record, epoch)]
-    return {"approved_by": approvers, "missing": max(0, approval.required(settings, topology) - len(approvers))}
+    missing = max(0, approval.required(settings, record, epoch) - len(approvers))
+    return {"approved_by": approvers, "missing": missing}

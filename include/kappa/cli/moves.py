@@ -109,6 +109,7 @@ def stop(
 ) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` continues from there."""
     settings = config()
+    control.check_name(settings, topology)
     act = control.stop.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, wait=wait)
     if not execute:
         show(act, otherwise="the driver is stopped, or is stopping")
@@ -154,6 +155,7 @@ def cutover(
     _check_names(topologies, epoch, "--epoch")
     accepted = accept_verdict or []
     _check_accepted(topologies, accepted)
+    control.check_name(settings, *topologies)
     epochs = epochs_of(settings.lake)
     members = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
     act = _handover(settings, members, reason, accepted, keep_old_running, override, in_this_environment)
@@ -184,6 +186,7 @@ def rollback(
 
     settings = config()
     _check_names(topologies, to, "--to")
+    control.check_name(settings, *topologies)
     live = _live(settings, topologies)  # catching up may take hours, and readers may be moved meanwhile
     recall = moves.recall_together.planned(
         settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason, in_this_environment=in_this_environment
@@ -215,6 +218,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    control.check_name(settings, topology)
     act = control.abort.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} is gone")
@@ -228,6 +232,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Remove a retired epoch permanently: no rollback to it is possible any more. A live epoch is refused."""
     settings = config()
+    control.check_name(settings, topology)
     act = control.retire.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} is gone")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappa.acts import Act
-from kappa.cli.options import Execute, Json, config, say, say_json, show, table
+from kappa.cli.options import Execute, Json, config, say, say_json, show, table, write_file
 from kappa.cli.starts import group_start
 from kappa.errors import UsageError
 from kappa.offsets.notation import offsets_to_csv, parsed_partitions
@@ -70,10 +70,10 @@ def offsets(
             return
         reset = groups.plan_reset(broker, GroupRequest(group=group, start=start, partitions=selected))
         act = Act(effects=(), outcome=lambda: None) if reset.is_refused else groups.apply_reset.planned(broker, reset)
+        if export and not reset.is_refused:  # first: a file that cannot be written must not leave a group that is set
+            write_file(export, offsets_to_csv(reset.after), "CSV of the offsets")
         if execute:
             act.make()
-    if export and not reset.is_refused:
-        export.write_text(offsets_to_csv(reset.after))
     _say(reset, act, execute and not reset.is_refused, json)
     if reset.is_refused:
         raise typer.Exit(1)
@@ -81,7 +81,8 @@ def offsets(
 
 def _show(partitions: list[groups.GroupPartition], export: Path | None, json: bool) -> None:
     if export:
-        export.write_text(offsets_to_csv(Offsets.of(((row.topic, row.partition), row.offset) for row in partitions)))
+        after = Offsets.of(((row.topic, row.partition), row.offset) for row in partitions)
+        write_file(export, offsets_to_csv(after), "CSV of the offsets")
     rows = [[row.topic, row.partition, row.offset, row.low, row.high, row.lag] for row in partitions]
     names = ["topic", "partition", "offset", "low", "high", "lag"]
     say_json([dict(zip(names, row, strict=True)) for row in rows]) if json else table(rows, names)

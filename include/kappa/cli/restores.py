@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show
 
 
@@ -25,7 +26,9 @@ def restore(
     from kappa.control import restore as restoring
     from kappa.record.foreign_writes import described
 
-    act = restoring.restore.planned(config(), topology, epoch=epoch, actor=actor(), reason=reason)
+    settings = config()
+    control.check_name(settings, topology)
+    act = restoring.restore.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason)
     restoration = act.make() if execute else act.outcome()
     if json:
         commits = {place: [commit.version for commit in these] for place, these in restoration.commits.items()}

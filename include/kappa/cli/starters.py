@@ -110,7 +110,7 @@ def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
             "or move the old files.",
             files=[str(path) for path in others],
         )
-    for other in registry.declared(last.parent):
+    for other in registry.declarations(last.parent):
         if other.name == name and other.file != last:
             raise RefusedError(
                 f"{_shown(other.file)} declares topology {name!r} already. Choose another name.", file=str(other.file)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kappa import topic_overrides
 from kappa.acts import Act
 from kappa.cli.options import Execute, Json, completed, config, say, say_json, show, table
 from kappa.errors import UsageError
@@ -36,7 +37,12 @@ Retention = Annotated[
     ),
 ]
 Setting = Annotated[
-    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting by Kafka's name; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="KEY=VALUE",
+        help="A setting by Kafka's name, empty to leave it to the brokers; may be repeated.",
+    ),
 ]
 
 
@@ -162,4 +168,6 @@ def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not name or not separator:
         raise UsageError(f"--config {text!r} is not KEY=VALUE, for example cleanup.policy=compact.")
+    if why := topic_overrides.objection(name, value):
+        raise UsageError(f"--config {text} {why}. Write a number, or nothing after = to leave it to the brokers.")
     return name, value

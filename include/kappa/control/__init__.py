@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from kappa.control.adoptions.adoption import adopt, adoption_plan, by_checkpoint, by_file, by_group
     from kappa.control.approval import approve, ask, reject
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
-    from kappa.control.drivers import answered_reason, start, stop
+    from kappa.control.drivers import answered_reason, check_wanted, start, stop
     from kappa.control.environments import missing_environment
     from kappa.control.overview import (
         Progress,
         TopologyStatus,
         certify,
+        check_name,
         chronicle,
         diff,
         history,
@@ -47,6 +48,8 @@ __all__ = [
     "by_file",
     "by_group",
     "certify",
+    "check_name",
+    "check_wanted",
     "chronicle",
     "clean",
     "cut_over",
@@ -86,12 +89,13 @@ _HOMES = {
         "recall_together",
         "rollback",
     ),
-    "kappa.control.drivers": ("answered_reason", "start", "stop"),
+    "kappa.control.drivers": ("answered_reason", "check_wanted", "start", "stop"),
     "kappa.control.environments": ("missing_environment",),
     "kappa.control.overview": (
         "Progress",
         "TopologyStatus",
         "certify",
+        "check_name",
         "chronicle",
         "diff",
         "history",

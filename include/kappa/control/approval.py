@@ -18,6 +18,7 @@ from kappa.config import Config
 from kappa.control import approvers
 from kappa.control.removals.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.record import code as code_store
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
@@ -77,8 +78,8 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
     target = record.epoch(epoch)
     if target.stage not in (Stage.VERIFIED, Stage.APPROVED) or target.verified is None:
         raise IllegalTransitionError(
-            f"Epoch {epoch} of {record.topology!r} is {target.stage}: only a VERIFIED one can be approved. "
-            f"See kappa status {record.topology}",
+            f"Epoch {epoch} of {record.topology!r} is {target.stage}: only a VERIFIED one can be approved "
+            f"or rejected. See kappa status {record.topology}",
             epoch=epoch,
         )
     report = str(target.verified.detail.get("report", ""))
@@ -92,9 +93,14 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
     )
 
 
-def required(config: Config, topology: str) -> int:
-    """How many people have to approve an epoch of a topology, by its deployed file; 0 where none is deployed."""
-    return next((item.approvals for item in declared(config.topologies) if item.name == topology), 0)
+def required(config: Config, record: TopologyRecord, epoch: int) -> int:
+    """How many people have to approve an epoch: the most that its code, the live one's or the deployed file asks for.
+
+    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks.
+    """
+    deployed = [item.approvals for item in declared(config.topologies) if item.name == record.topology]
+    codes = {record.epoch(number).code for number in (epoch, record.live) if number is not None}
+    return max([*deployed, *(code_store.approvals(config.lake, code, record.topology) for code in codes)])
 
 
 def valid_approvals(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
@@ -143,7 +149,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> Act[No
         _refuse_uncounted(config, record, agreed.epoch, actor)
         approvals = valid_approvals(config, record, agreed.epoch)
         has_approved = any(approvers.is_same(actor, event.actor) for event in approvals)
-        if has_approved or len(approvals) >= max(1, required(config, agreed.topology)):
+        if has_approved or len(approvals) >= max(1, required(config, record, agreed.epoch)):
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
@@ -174,10 +180,13 @@ def ask(
                 break
             if event.epoch == shown.epoch and event.event == "asked" and question.items() <= event.detail.items():
                 return []
-        until = now.at + timedelta(hours=hours)
-        return [
-            now.event("asked", shown.epoch, actor=actor, detail={**question, "link": link, "until": until.isoformat()})
-        ]
+        detail = {
+            **question,
+            "link": link,
+            "until": (now.at + timedelta(hours=hours)).isoformat(),
+            "airflow_only": bool(approvers.elsewhere(config, now.record)),
+        }
+        return [now.event("asked", shown.epoch, actor=actor, detail=detail)]
 
     epochs_of(config.lake).change(shown.topology, decide)
 

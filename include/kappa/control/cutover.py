@@ -134,17 +134,16 @@ def cut_over_together(
         shared = {"group": uuid.uuid4().hex[:12], "together": dict(sorted(members.items()))} if len(members) > 1 else {}
         return [_handover(now, member, shared) for member in group]
 
-    def _needed(topology: str) -> int:
-        return max(approval.required(config, topology), 1 if is_approval_required else 0)
+    def _needed(record: TopologyRecord, epoch: int) -> int:
+        return max(approval.required(config, record, epoch), 1 if is_approval_required else 0)
 
     def _handover(now: Now, member: Member, shared: Mapping[str, object]) -> Event:
+        record = now.of(member.topology)
         detail = {
             "from": member.live,
             "keep_old_running": keep_old_running,
             **shared,
-            **approval.check(
-                config, now.of(member.topology), member.epoch, needed=_needed(member.topology), override=override
-            ),
+            **approval.check(config, record, member.epoch, needed=_needed(record, member.epoch), override=override),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
             **decision(
                 config,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
@@ -12,7 +12,7 @@ from kappa.control.removals.leftovers import is_at_work
 from kappa.control.replays import plan, replay
 from kappa.driver.processes.launches import own_environment
 from kappa.driver.processes.process import driver_end, last_claim, settled_status, with_driver
-from kappa.errors import IllegalTransitionError, RefusedError
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now, epochs_of
@@ -21,6 +21,17 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest
 from kappa.slices.topics import turns
+
+#: Event after which an epoch's driver is to run no more -> what it means, and what to do next.
+_UNWANTED: Mapping[str, tuple[str, str]] = {
+    "stop": ("was stopped", "Go on with it: kappa start {topology} --epoch {epoch} --execute"),
+    "rejected": ("was rejected", "Take it up again: kappa start {topology} --epoch {epoch} --execute"),
+    "released": ("was retired again", "Bring it back: kappa rollback {topology} --to {epoch} --execute"),
+    "aborted": ("was aborted", "Build another one: kappa replay {topology} --execute"),
+    "dropped": ("was removed", "Build another one: kappa replay {topology} --execute"),
+    "superseded": ("was rebuilt in another lake", "See what it left: kappa status {topology}"),
+    "moved": ("was replaced by epoch {live}", "Bring it back: kappa rollback {topology} --to {epoch} --execute"),
+}
 
 
 @act
@@ -115,7 +126,7 @@ def stop(
     """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary. Idempotent.
 
     Args:
-        epoch: the epoch; None for the live one.
+        epoch: the epoch; None for the live one, or the one that is being built where none is live.
         wait: whether to return when it has ended.
 
     Returns:
@@ -123,7 +134,9 @@ def stop(
     """
     epochs = epochs_of(config.lake)
     now = epochs.now(topology)
-    number = epoch if epoch is not None else now.record.live_epoch()
+    number = epoch if epoch is not None else now.record.live
+    if number is None:
+        number = now.record.live_epoch() if now.record.candidate is None else now.record.candidate.epoch
 
     def decide(now: Now) -> Sequence[Event]:
         return [now.event("stop", number, actor=actor, reason=reason)] if now.record.epoch(number).is_wanted else []
@@ -132,6 +145,31 @@ def stop(
     if wait and is_at_work(config, EpochPaths(lake=config.lake, topology=topology, epoch=number)):
         effects = (*effects, driver_end(config, topology, number))
     return Act(effects=effects, outcome=lambda: number)
+
+
+def check_wanted(config: Config, topology: str, epoch: int) -> None:
+    """Refuse to wait for an epoch whose driver is to run no more: whoever decided that is named.
+
+    Raises:
+        MoveRefusedError: the epoch was stopped, aborted, rejected, released or replaced meanwhile.
+    """
+    record = epochs_of(config.lake).record(topology)
+    if record.epoch(epoch).is_wanted:
+        return
+    is_retired = record.epoch(epoch).stage is Stage.RETIRED
+    ends = [
+        event
+        for event in record.events
+        if event.event in _UNWANTED and (is_retired if event.event == "moved" else event.epoch == epoch)
+    ]
+    end = ends[-1]
+    what, way = _UNWANTED[end.event]
+    why = f": {end.reason.rstrip('.')}" if end.reason else ""
+    raise MoveRefusedError(
+        f"Epoch {epoch} of {topology!r} {what.format(live=end.epoch)} by {end.actor} at {end.at:%Y-%m-%d %H:%M:%S} "
+        f"UTC{why}. Nothing is waited for any more. {way.format(topology=topology, epoch=epoch)}",
+        epoch=epoch,
+    )
 
 
 def answered_reason(config: Config, topology: str, epoch: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import get_close_matches
 
 from kappa.config import Config
 from kappa.control import approval
@@ -12,7 +13,7 @@ from kappa.control.drivers import stuck_reason
 from kappa.control.profile import described
 from kappa.delta import table_files
 from kappa.driver.processes.process import DriverStatus, driver_status
-from kappa.errors import UNREADABLE, UnknownEpochError
+from kappa.errors import UNREADABLE, UnknownEpochError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
@@ -28,6 +29,7 @@ from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
 from kappa.serving.history import Entry, entries
 from kappa.serving.published_tables import ServedTable, of_record
+from kappa.topology import registry
 from kappa.topology.times import event_time
 from kappa.topology.times.event_time import LATE_RECORDS
 from kappa.verify.attestation import attested_if_reachable
@@ -135,6 +137,23 @@ def record(config: Config, topology: str, *, age_seconds: float = 0.0) -> Topolo
         age_seconds: how old the look may be that it is of.
     """
     return epochs_of(config.lake).records(age_seconds=age_seconds).of(topology)
+
+
+def check_name(config: Config, *topologies: str) -> None:
+    """Refuse names that no topology has, deployed or on record.
+
+    Raises:
+        UnknownTopologyError: there is none of that name; the message has the nearest.
+    """
+    names = {item.name for item in registry.declarations(config.topologies)}
+    names |= set(epochs_of(config.lake).topologies())
+    for name in topologies:
+        if name not in names and not registry.is_in_broken_file(config.topologies, name):
+            near = get_close_matches(name.lower(), names, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "See those that are there: kappa topologies"
+            raise UnknownTopologyError(
+                f"No topology {name!r} is deployed in {config.topologies} or on record. {hint}", name=name
+            )
 
 
 def progress(config: Config, topology: str, epoch: int) -> Progress:

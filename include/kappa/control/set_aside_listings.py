@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kappa import clock
 from kappa.config import Config
 from kappa.control.setting_aside import LIMIT, SAMPLES, ListedRecord, Listing, Subject, check_offsets, decided
-from kappa.errors import RefusedError
+from kappa.errors import RefusedError, UsageError
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
@@ -38,12 +38,14 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
         is_readable: whether they can be read; otherwise they are set aside without a value.
 
     Raises:
+        UsageError: the topic has no such partition, or its log does not hold one of them.
         RefusedError: one was committed, is not a record, or is set aside already.
     """
     check_offsets(about, offsets)
     values: dict[int, bytes | None] = {}
     if is_readable:
         with Broker(config.bootstrap_servers) as broker:
+            _check_log(broker, about, offsets)
             values = dict(_values(broker, about, offsets))
         if holes := [offset for offset in offsets if offset not in values]:
             raise RefusedError(
@@ -79,12 +81,14 @@ def failing(
         progress: called with each attempt.
 
     Raises:
+        UsageError: the topic has no such partition.
         RefusedError: the span begins before where the epoch stands, or none of its records fails so.
     """
     first = about.next_offset if begin is None else begin
     check_offsets(about, [first], is_listed=False)
     most = min(limit, MOST)
     with Broker(config.bootstrap_servers) as broker:
+        _check_log(broker, about, ())
         stable = broker.stable_offsets([about.topic]).get(about.topic, about.partition) or 0
         last = stable if end is None else min(end, stable)
         span = OffsetRange(topic=about.topic, partition=about.partition, start=first, end=max(first, last))
@@ -101,6 +105,21 @@ def failing(
             findings=(),
         )
     return _listing(config, about, values, failing=error, is_capped=len(offsets) == most)
+
+
+def _check_log(broker: Broker, about: Subject, offsets: Sequence[int]) -> None:
+    """Raise where the topic has no such partition, or its log holds none of these offsets yet or any more."""
+    lows, ends, at = broker.low_watermarks([about.topic]), broker.stable_offsets([about.topic]), about.partition
+    first, end = lows.get(about.topic, at), ends.get(about.topic, at)
+    if first is None or end is None:
+        there = ", ".join(map(str, sorted(ends.partitions(about.topic))))
+        raise UsageError(f"Topic {about.topic!r} has no partition {at}; it has {there}. Name one: --partition N")
+    if outside := [offset for offset in offsets if not first <= offset < end]:
+        span = f"holds {first} to {end - 1}" if first < end else "is empty"
+        raise UsageError(
+            f"The log of {about.topic}[{at}] {span}, without {set_asides.shown(outside)}. Name offsets of records in "
+            "it: --offset N"
+        )
 
 
 def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:

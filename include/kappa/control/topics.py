@@ -81,9 +81,7 @@ def outputs(topologies: Sequence[Topology]) -> dict[str, Topic]:
 
 
 def _retention(settings: Mapping[str, str]) -> timedelta | None:
-    if "delete" not in settings["cleanup.policy"] or int(settings["retention.ms"]) < 0:
-        return None
-    return timedelta(milliseconds=int(settings["retention.ms"]))
+    return topic_settings.time_of(settings, "retention.ms") if "delete" in settings["cleanup.policy"] else None
 
 
 @act
@@ -101,7 +99,8 @@ def create(
         broker: Kafka; the settings that go over those of new topics count where the caller names none.
         name: the topic.
         partitions: number of partitions, three by default. A keyed source keeps this number for good.
-        settings: settings of the topic, by Kafka's names. Records are kept for ever by default.
+        settings: settings of the topic, by Kafka's names; an empty one is left to the brokers. Records are kept for
+            ever by default.
         output: the topic output that is sent to it, if one is: it is made as a driver would make it.
 
     Raises:
@@ -114,7 +113,8 @@ def create(
         )
     base = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
     usual = broker.adapted(EpochTopic(name=name, partitions=3, settings={**base, "retention.ms": "-1"}))
-    topic = replace(usual, partitions=partitions or usual.partitions, settings={**usual.settings, **(settings or {})})
+    own = {key: value for key, value in {**usual.settings, **(settings or {})}.items() if value}
+    topic = replace(usual, partitions=partitions or usual.partitions, settings=own)
     if name not in broker.topics():
         created: list[bool] = []
 
@@ -137,8 +137,8 @@ def retention_text(settings: Mapping[str, str]) -> str:
     """How long records of a new topic are kept."""
     if "retention.ms" not in settings:
         return "of the brokers"
-    limit_ms = int(settings["retention.ms"])
-    return "forever" if limit_ms < 0 else duration_text(timedelta(milliseconds=limit_ms))
+    limit = topic_settings.time_of(settings, "retention.ms")
+    return "forever" if limit is None else duration_text(limit)
 
 
 def _check_alike(broker: Broker, topic: EpochTopic) -> None:

@@ -6,7 +6,8 @@ topic of such records keeps them for ever, accepts any time, and does not change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kappa.names import EpochPaths
@@ -21,6 +22,8 @@ _ANY = str(2**63 - 1)
 #: A record keeps the time with which it is sent.
 OWN_TIME = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {"message.timestamp.before.max.ms": _ANY, "message.timestamp.after.max.ms": _ANY}
+#: Longer than any log; Kafka's longest time does not fit what Python has for one.
+_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
 _FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 #: Settings of changelogs and markers.
@@ -33,6 +36,12 @@ CHANGELOG = {
     "segment.ms": str(3600 * 1000),
     "max.message.bytes": str(8 << 20),
 }
+
+
+def time_of(settings: Mapping[str, str], name: str) -> timedelta | None:
+    """A setting in milliseconds, at most a hundred years; None for -1, which is without a limit."""
+    limit_ms = int(settings[name])
+    return None if limit_ms < 0 else timedelta(milliseconds=min(limit_ms, _LONGEST_MS))
 
 
 def of_versioned(topic: Topic) -> dict[str, str]:

@@ -33,6 +33,10 @@ FORMAT = 1
 TIMEOUT_SECONDS = 5.0
 #: First and longest pause between tries; each is twice the one before.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+#: Answers that refuse the notice itself, not the sender or the moment (RFC 9110, RFC 4918).
+REFUSALS = frozenset(f"HTTP {status}" for status in (400, 406, 409, 411, 413, 415, 422, 431))
+#: How often a notice that is refused is posted before the next one takes its place.
+TRIES = 5
 
 log = structlog.get_logger("kappa.monitoring.notices")
 
@@ -45,7 +49,7 @@ class Notice:
         id: the same for each try; a receiver that already has it may drop the notice.
         event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER``, ``ROLLBACK`` or ``ENVIRONMENT``.
         message: what happened, for people.
-        command: the next command.
+        command: the next command; empty where only an answer in Airflow counts.
         at: when it happened, ISO 8601, UTC.
         verdict: verdict of the epoch's verification, if an answer is pending.
         link: the page for the answer.
@@ -88,7 +92,8 @@ def notice_of(event: Event, lake: str, *, owner: str = "", is_rollback: bool = F
             if report.verdict is Verdict.FAILED:
                 message = f"{len(report.failures)} of its checks, thresholds and second runs do not hold."
         case "asked":
-            kind, command = "APPROVAL", f"kappa approve {name} {epoch}"
+            kind = "APPROVAL"
+            command = "" if event.detail.get("airflow_only") else f"kappa approve {name} {epoch}"
             verdict, link = event.detail["terms"]["verdict"], event.detail["link"]
             message = _question(event)
         case "moved" if event.detail.get("from") is not None:
@@ -124,7 +129,9 @@ def _question(event: Event) -> str:
 
 
 class Notices:
-    """Posts the notices of one epoch from a thread of its own, oldest first, until each is answered.
+    """Posts the notices of one epoch from a thread of its own, oldest first, until each is taken.
+
+    One that the receiver refuses for itself several times is logged and skipped: it must not hold back later ones.
 
     Without ``config.webhook_url`` and ``config.webhook_url_file`` nothing is posted.
 
@@ -235,7 +242,7 @@ class Notices:
                 self._changed.notify_all()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause, refusals, skipped = FIRST_PAUSE_SECONDS, 0, 0
         while not self._closing.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
@@ -243,13 +250,18 @@ class Notices:
                     return
                 n, notice = self._waiting[0]
             refused = self._post(notice)
-            if refused:
+            refusals = refusals + 1 if refused in REFUSALS else 0
+            if refusals == TRIES:
+                skipped += 1
+                self._log.error("notice skipped", id=notice.id, error=refused, tries=TRIES, skipped=skipped)
+            elif refused:
                 self._log.warning("notice not taken", id=notice.id, error=refused, pause_seconds=pause)
                 self._closing.wait(pause)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue
-            pause = FIRST_PAUSE_SECONDS
-            self._log.info("notice", id=notice.id, event_kind=notice.event)
+            else:
+                self._log.info("notice", id=notice.id, event_kind=notice.event)
+            pause, refusals = FIRST_PAUSE_SECONDS, 0
             self._done(n)
 
     def _done(self, n: int | None) -> None:

@@ -27,7 +27,7 @@ def parsed_time(text: str) -> datetime:
     """An ISO 8601 time with a zone, in UTC.
 
     Raises:
-        UsageError: it is not a time, or has no zone.
+        UsageError: it is not a time, has no zone, or is beyond the years 1 to 9999 in UTC.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -36,7 +36,10 @@ def parsed_time(text: str) -> datetime:
     if time.tzinfo is None:
         full = text if len(text) > len("2026-03-01") else f"{text}T00:00:00"
         raise UsageError(f"The time {text!r} has no zone. Write it as {full}Z or with an offset like +02:00.")
-    return time.astimezone(UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError as error:
+        raise UsageError(f"{text!r} is beyond the years 1 to 9999 in UTC. Write a time within them.") from error
 
 
 def local_time(text: str, zone: str) -> datetime:

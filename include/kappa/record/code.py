@@ -15,9 +15,10 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
-from kappa.errors import CodeError, UnknownTopologyError
+from kappa.errors import CodeError
 from kappa.names import code_file
 from kappa.store.stores import store_of
 from kappa.topology import registry
@@ -145,6 +146,24 @@ def extract(lake: str, code: str, home: Path) -> Path:
     return target
 
 
+def approvals(lake: str, code: str, topology: str) -> int:
+    """How many people have to approve an epoch, by the file of its topology in stored code.
+
+    0 where the lake does not hold that code: no driver runs such an epoch.
+    """
+    try:
+        return _approvals(lake, code, topology)
+    except CodeError:
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _approvals(lake: str, code: str, topology: str) -> int:
+    files = {name: text for name, text in _stored(lake, code).items() if Path(name).parent == Path("topologies")}
+    items = [item for name, text in files.items() for item in registry.declared_in(Path(name), text.decode())]
+    return max((item.approvals for item in items if item.name == topology), default=0)
+
+
 def check(lake: str, code: str) -> None:
     """Check stored code against its hash, without unpacking it.
 
@@ -215,11 +234,9 @@ def _content(folder: Path, topology: str, platform: Path) -> dict[str, bytes]:
 
 
 def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, Path]]:
-    files = {item.name: item.file for item in registry.declared(folder)}
-    if topology not in files:
-        raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
+    own = registry.declaration(folder, topology).file
     folders = {path.parent for path in folder.rglob("*.py")}
-    others = {item.file for one in folders for item in registry.declared(one)} - {files[topology]}
+    others = {item.file for one in folders for item in registry.declarations(one)} - {own}
     for path in folder.rglob("*.py"):
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path

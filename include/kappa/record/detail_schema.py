@@ -95,6 +95,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "needed": Field("number", "how many have to approve"),
         "link": Field("text", "the page for the answer"),
         "until": Field("time", "how long it waits"),
+        "airflow_only": Field("boolean", "whether only answers in Airflow count"),
     },
     "rejected": {"hours": Field("number", "for how long the tables stay")},
     "start": {"in_environment": _IN_ENVIRONMENT},

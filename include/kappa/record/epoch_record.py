@@ -296,6 +296,15 @@ class TopologyRecord:
             UnknownEpochError: there is none.
         """
         if self.candidate is None:
+            epochs = [one for one in self.recent.values() if one.epoch != self.live and not one.stage.is_ended]
+            rejections = [one.rejected for one in epochs if one.rejected is not None]
+            if rejections:
+                last = rejections[-1]
+                raise UnknownEpochError(
+                    f"No epoch of {self.topology!r} is being built: epoch {last.epoch} was rejected by {last.actor}. "
+                    f"Take it up again: kappa start {self.topology} --epoch {last.epoch} --execute",
+                    topology=self.topology,
+                )
             raise UnknownEpochError(
                 f"No epoch of {self.topology!r} is being built. Build one: kappa replay {self.topology} --execute",
                 topology=self.topology,

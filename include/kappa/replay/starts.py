@@ -163,9 +163,19 @@ def start_kind(start: Start | ToCurrent) -> str:
 
 
 def start_time(start: Start | ToCurrent, now: datetime) -> datetime | None:
-    """The time that a start names, if it names one whose records have to be looked up."""
+    """The time that a start names, if it names one whose records have to be looked up.
+
+    Raises:
+        UsageError: its duration reaches back beyond the year 1.
+    """
     if isinstance(start, ByDuration):
-        return now.astimezone(UTC) - start.duration
+        try:
+            return now.astimezone(UTC) - start.duration
+        except OverflowError as error:
+            duration = duration_text(start.duration)
+            raise UsageError(
+                f"The duration {duration} begins before the year 1. Name a shorter one, or --to-earliest."
+            ) from error
     return start.at if isinstance(start, ToDatetime) else None
 
 

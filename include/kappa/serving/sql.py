@@ -7,6 +7,7 @@ comments are gone, and every text and quoted name is written again.
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,6 @@ def statement(query: str) -> Statement:
     Raises:
         UsageError: it is not a single query, or reads something that is not a table of a topology.
     """
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -149,7 +149,7 @@ def statement(query: str) -> Statement:
             f"{_ADVICE}."
         )
     try:
-        trees = [tree for tree in sqlglot.parse(query) if tree is not None]
+        trees = _trees(query)
     except (SqlglotError, RecursionError) as error:
         raise UsageError(f"The query is not SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error
     tree = trees[0]
@@ -166,7 +166,6 @@ def selection(topology: str, table: str, where: str | None, order_by: str | None
     Raises:
         UsageError: one of them is not such SQL, has something after it, or holds a query of its own.
     """
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -176,7 +175,7 @@ def selection(topology: str, table: str, where: str | None, order_by: str | None
         f"SELECT * FROM {quoted_name(topology)}.{quoted_name(table)} {parts['where']} {parts['order']} LIMIT {limit}"
     )
     try:
-        trees = [tree for tree in sqlglot.parse(query) if tree is not None]
+        trees = _trees(query)
     except (SqlglotError, RecursionError):
         trees = []
     clauses = {"expressions", "from_", "limit", *(name for name, part in parts.items() if part)}
@@ -190,6 +189,14 @@ def selection(topology: str, table: str, where: str | None, order_by: str | None
             '"CustomerCardNo = \'C-17\'" and "CustomerCardNo, TotalPoints DESC". Write more than that by kappa sql.'
         )
     return query
+
+
+def _trees(query: str) -> list[Any]:
+    """The statements of a text. What sqlglot warns of is refused by the caller, in words of its own."""
+    import sqlglot
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    return [tree for tree in sqlglot.parse(query) if tree is not None]
 
 
 def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatchReader:

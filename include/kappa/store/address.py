@@ -32,6 +32,10 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.'()-]+(?:/[A-Za-z0-9!_.'()-]+)*")
 
 
+#: How Spark and Hadoop print a folder of this host: "file:/srv/orders".
+_LOCAL = re.compile(r"^file:(?=/(?!/))", re.IGNORECASE)
+
+
 def is_remote(path: str) -> bool:
     """Whether a path in the lake is on an object store."""
     return "://" in path and not path.startswith("file://")
@@ -113,8 +117,10 @@ def table_address(text: str) -> str:
     Examples:
         >>> table_address("s3a://lakes/orders/")
         's3://lakes/orders'
+        >>> table_address("file:/srv/orders")
+        '/srv/orders'
     """
-    text = text.strip()
+    text = _LOCAL.sub("file://", text.strip())
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match is not None else ("", text)
     if scheme == "file" and rest.startswith("/"):

@@ -5,7 +5,6 @@ Importing this module, and any topology, needs neither Spark nor a JVM.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
-from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
+from kappa.topology.members import Append, Check, Source, Table, Topic
 from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
+from kappa.topology.objections import EPOCH, approvals_objection, name_objection
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
 from kappa.topology.owner import MOST, is_owner
@@ -44,7 +44,6 @@ __all__ = [
 Effects = Mapping[str, "DataFrame"]
 #: None if operators have all the effects.
 Step = Callable[["Slice"], Effects | None]
-_EPOCH = re.compile(r"e\d{4,}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,8 @@ class Topology:
     """A named, versioned, pure function of a slice and the state before it.
 
     Attributes:
-        name: dotted lower-case name, for example ``retail.loyalty``. Write it as a literal: schedulers find it by
-            reading the file.
+        name: dotted lower-case name, for example ``retail.loyalty``, of at most 100 characters. Write it as a literal:
+            schedulers find it by reading the file.
         version: the author's name for this code; the platform relies on the content hash, not on this.
         sources: topics that are read.
         operators: operators with their tables, see :mod:`kappa.operators`. Their tables are tables of the topology, and
@@ -112,22 +111,12 @@ class Topology:
             )
         if self.has_event_time:
             object.__setattr__(self, "outputs", (*self.outputs, late))
-        if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
-            raise TopologyError(
-                f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
-                "kappa.<topology>.e0001, would have two meanings. Give it another name.",
-                name=self.name,
-            )
-        if not MEMBER_NAME.fullmatch(self.name):
-            raise TopologyError(
-                f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
-            )
+        if wrong := name_objection(self.name):
+            raise TopologyError(wrong, name=self.name)
         if not self.version:
             raise TopologyError(f"Topology {self.name!r} has no version.")
-        if not isinstance(self.approvals, int) or not 0 <= self.approvals <= 2:
-            raise TopologyError(
-                f"Topology {self.name!r} asks for {self.approvals!r} approvals: it can ask for 0, 1 or 2."
-            )
+        if wrong := approvals_objection(self.name, self.approvals):
+            raise TopologyError(wrong, name=self.name)
         if not is_owner(self.owner):
             raise TopologyError(
                 f"Topology {self.name!r} has the owner {self.owner!r}: an owner is a text of at most {MOST} letters, "
@@ -139,7 +128,7 @@ class Topology:
         _check_unique(self.name, "source", [source.topic for source in self.sources])
         members = [member.name for member in (*self.tables, *self.appends)]
         _check_unique(self.name, "table or output", members)
-        if epochs := [name for name in members if _EPOCH.fullmatch(name)]:
+        if epochs := [name for name in members if EPOCH.fullmatch(name)]:
             raise TopologyError(
                 f"Topology {self.name!r} has a table or output {epochs[0]!r}, which reads as the number of an epoch: "
                 "its folder would be that of the epoch. Give it another name.",

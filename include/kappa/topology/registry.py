@@ -25,6 +25,7 @@ from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
+from kappa.topology.objections import approvals_objection, name_objection
 from kappa.topology.owner import is_owner
 from kappa.topology.undeclared import undeclared_reads
 
@@ -58,6 +59,11 @@ class Declared:
     owner: str = ""
     call: ast.Call | None = field(default=None, repr=False, compare=False)
     values: Mapping[str, ast.expr] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def objection(self) -> str:
+        """Why the import of its file refuses it, as far as its text tells; empty if nothing does."""
+        return name_objection(self.name) or approvals_objection(self.name, self.approvals)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +101,36 @@ def check_folder(folder: Path) -> None:
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
-    """Topologies that the files of a folder declare, without running the files.
+    """Topologies that the files of a folder declare, without running the files, each name once.
+
+    A declaration that an import refuses is none here, nor is the second of one name; :func:`topologies` names both.
+    """
+    names: dict[str, Declared] = {}
+    for item in declarations(folder):
+        if not item.objection:
+            names.setdefault(item.name, item)
+    return tuple(names.values())
+
+
+def declaration(folder: Path, name: str) -> Declared:
+    """The declaration of one topology.
+
+    Raises:
+        UnknownTopologyError: no file declares it; the message names the nearest.
+        CodeError: two files declare it.
+    """
+    every = declarations(folder)
+    own = [item for item in every if item.name == name]
+    if not own:
+        raise unknown(folder, name, {item.name for item in every})
+    for other in own[1:]:
+        if other.file != own[0].file:
+            raise defined_twice(other.file, name)
+    return own[0]
+
+
+def declarations(folder: Path) -> tuple[Declared, ...]:
+    """All declarations in the files of a folder, also those that an import refuses, by name.
 
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder
     count.
@@ -103,7 +138,7 @@ def declared(folder: Path) -> tuple[Declared, ...]:
     topologies: list[Declared] = []
     for file in files(folder):
         try:
-            topologies.extend(_declared_in(file, file.read_text()))
+            topologies.extend(declared_in(file, file.read_text()))
         except (SyntaxError, UnicodeDecodeError, OSError):
             continue
     return tuple(sorted(topologies, key=lambda item: item.name))
@@ -114,17 +149,13 @@ def load(folder: Path, name: str) -> Topology:
 
     Raises:
         UnknownTopologyError: no file declares it; the message names the nearest.
-        CodeError: its file does not import; the message says why.
+        CodeError: its file does not import, or another one declares it too; the message says why.
     """
-    declarations = {item.name: item for item in declared(folder)}
-    if name not in declarations:
-        raise unknown(folder, name, declarations)
-    for topology in import_file(declarations[name].file):
+    file = declaration(folder, name).file
+    for topology in import_file(file):
         if topology.name == name:
             return topology
-    raise UnknownTopologyError(
-        f"{declarations[name].file} declares topology {name!r} but does not define it when imported.", name=name
-    )
+    raise UnknownTopologyError(f"{file} declares topology {name!r} but does not define it when imported.", name=name)
 
 
 def unknown(folder: Path, name: str, names: Collection[str]) -> UnknownTopologyError:
@@ -139,7 +170,7 @@ def is_in_broken_file(folder: Path, name: str) -> bool:
     for file in files(folder):
         with contextlib.suppress(OSError):
             try:
-                _declared_in(file, file.read_text())
+                declared_in(file, file.read_text())
             except (SyntaxError, UnicodeDecodeError):
                 if name.encode() in file.read_bytes():
                     return True
@@ -186,7 +217,11 @@ def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]
 
 def defined_twice(file: Path, name: str) -> CodeError:
     """The complaint about a second file that defines a topology."""
-    return CodeError(f"{file} defines topology {name!r}, which another file of the folder defines too.", file=str(file))
+    return CodeError(
+        f"{file} defines topology {name!r}, which another file of the folder defines too. Remove one of the two, or "
+        "give it another name.",
+        file=str(file),
+    )
 
 
 def files(folder: Path) -> list[Path]:
@@ -195,7 +230,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=1024)
-def _declared_in(file: Path, text: str) -> tuple[Declared, ...]:
+def declared_in(file: Path, text: str) -> tuple[Declared, ...]:
     """The topologies in a file; each text is parsed once, because a plan reads all files of a folder repeatedly."""
     return tuple(_declarations(ast.parse(text), file))
 

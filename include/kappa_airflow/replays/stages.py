@@ -31,7 +31,7 @@ def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
         return {
             "event": "failed",
             "message": f"Epoch {progress.epoch} failed its checks. `kappa diff {progress.topology}` shows them; "
-            f"`kappa abort {progress.topology}` removes the epoch.",
+            f"`kappa abort {progress.topology} {progress.epoch}` removes the epoch.",
         }
     if ORDER.index(current) >= ORDER.index(stage):
         return {"event": "arrived", "message": progress.doing}

@@ -10,10 +10,11 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import structlog
 from airflow.sdk import get_parsing_context
 
 from kappa.config import Config
-from kappa.errors import UsageError
+from kappa.errors import UsageError, first_line
 from kappa.topology import registry
 from kappa_airflow.factory import APPROVAL_HOURS
 from kappa_airflow.tasks import dag_id
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kappa.topology.registry import Declared
+
+log = structlog.get_logger(__name__)
 
 #: Each of them has a DAG for each topology.
 OF_EACH = ("abort", "backfill", "cutover", "rebuild", "replay", "reprocess", "rollback", "stream")
@@ -40,6 +43,8 @@ def dags(
 
     The id of a DAG is ``<verb>__<topology>``; that of a joint DAG, ``announcements`` and ``housekeeping`` is the verb
     alone. Joint DAGs exist where there are two or more topologies. Airflow registers the DAGs while it parses the file.
+    A topology whose import is refused has none, and a DAG that cannot be made is left out: the log says why, and the
+    others are made.
     In a process that runs a task, only the DAG of the task is made, and nothing is refused.
 
     A team that wants several files gives each of them verbs of its own, so that no DAG is in two files.
@@ -68,15 +73,24 @@ def dags(
             dags(verbs=["stream", "announcements", "housekeeping"])
     """
     folder = Config.from_env().topologies
-    every = registry.declared(folder)
     only = get_parsing_context().dag_id
     if only is None:
-        _check(verbs, topologies or (), approval_hours, every, folder)
-    group = [topology for topology in every if topologies is None or topology.name in topologies]
+        _check(verbs, topologies or (), approval_hours, folder)
+    group = [item for item in registry.declared(folder) if topologies is None or item.name in topologies]
     for verb in VERBS:
         for id_, module, members in _dags_of(verb, group) if verb in verbs else ():
             if only in (None, id_):
-                import_module(f"{__name__}.{module}").build(members, approval_hours)
+                _build(id_, module, members, approval_hours, is_alone=only is not None)
+
+
+def _build(id_: str, module: str, members: Sequence[Declared], approval_hours: float, *, is_alone: bool) -> None:
+    """Make one DAG. One that cannot be made is logged, and takes down no other of its file."""
+    try:
+        import_module(f"{__name__}.{module}").build(members, approval_hours)
+    except Exception as error:  # whatever the text of a topology's file leads to is that topology's error
+        if is_alone:
+            raise
+        log.error("the DAG is not made", dag=id_, error=first_line(error))
 
 
 def _dags_of(verb: str, topologies: Sequence[Declared]) -> Iterator[tuple[str, str, Sequence[Declared]]]:
@@ -89,10 +103,8 @@ def _dags_of(verb: str, topologies: Sequence[Declared]) -> Iterator[tuple[str, s
         yield verb, verb.removeprefix("joint_"), topologies
 
 
-def _check(
-    verbs: Collection[str], names: Collection[str], approval_hours: float, every: Sequence[Declared], folder: Path
-) -> None:
-    """Refuse what a DAG file cannot mean."""
+def _check(verbs: Collection[str], names: Collection[str], approval_hours: float, folder: Path) -> None:
+    """Refuse what a DAG file cannot mean, and log declarations of topologies that have no DAGs."""
     registry.check_folder(folder)
     if isinstance(verbs, str) or isinstance(names, str):
         raise UsageError("dags() takes lists of verbs and topologies, but one is text. Write a list in the DAG file.")
@@ -106,7 +118,13 @@ def _check(
             f"dags() has approval_hours={approval_hours:g}, so no question could be answered. Write a number above 0 "
             "in the DAG file."
         )
-    present = [topology.name for topology in every]
+    every = registry.declarations(folder)
+    files: dict[str, Path] = {}
+    for item in every:
+        if item.objection or files.setdefault(item.name, item.file) != item.file:
+            why = item.objection or str(registry.defined_twice(item.file, item.name))
+            log.error("a declaration has no DAGs", file=str(item.file), why=why)
+    present = [item.name for item in every]
     for name in names:
         if name not in present and not registry.is_in_broken_file(folder, name):
             raise registry.unknown(folder, name, present)

@@ -112,11 +112,18 @@ def _counts(live: BoardFacts | None) -> dict[str, int]:
     }
 
 
+def _can_replace(candidate: EpochRecord) -> bool:
+    """Whether a candidate was verified, and its verdict did not fail: that one only the command line can accept."""
+    if candidate.stage not in (Stage.VERIFIED, Stage.APPROVED) or candidate.verified is None:
+        return False
+    return bool(candidate.verified.detail["verdict"] != "failed")
+
+
 def actions(record: TopologyRecord) -> list[Action]:
     """The actions that are possible now, and what they will change."""
     name, live, candidate = record.topology, record.live, record.candidate
     choices = []
-    if candidate is not None and candidate.stage in (Stage.VERIFIED, Stage.APPROVED) and live is not None:
+    if candidate is not None and _can_replace(candidate) and live is not None:
         choices.append(
             Action(
                 label=f"Cut over to epoch {candidate.epoch}",

@@ -338,7 +338,9 @@ def history(config, topology=None):
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
     retired = [key.rpartition("/") for key, entry in now["epochs"].items() if entry["stage"] == "RETIRED"]
     events += [_event(name, int(epoch), "moved") for name, _, epoch in retired if topology in (None, name)]
-    events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]
+    events += [
+        _event(name, epoch, "moved") for name, epoch in now["live"].items() if epoch and topology in (None, name)
+    ]
     return sorted(
         events, key=lambda event: ("planned", "approved", "moved", "rejected", "aborted", "stop").index(event.event)
     )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Json, Topology, config, say, say_json
 from kappa.errors import UnknownEpochError
 
@@ -32,6 +33,7 @@ def dead_letters(
     from kappa.serving.dead_letter_reasons import reasons_of
 
     settings = config()
+    control.check_name(settings, topology)
     record = epochs_of(settings.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else record.epoch(number).epoch

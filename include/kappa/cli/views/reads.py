@@ -77,6 +77,8 @@ def status(
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    if topology:
+        control.check_name(settings, topology)
     names = [topology] if topology else epochs_of(settings.lake).topologies()
     statuses = [control.status(settings, name, has_tables=topology is not None) for name in names]
     problems = [f"{s.topology} epoch {p.epoch}: {p.problem}" for s in statuses for p in s.epochs if p.problem]
@@ -262,7 +264,12 @@ def history(
     """
     from kappa.serving.history import vector
 
-    entries = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
+    settings, begin = config(), parsed_time(since) if since else None
+    if topology:
+        control.check_name(settings, topology)
+        if epoch is not None:
+            control.record(settings, topology).epoch(epoch)
+    entries = control.chronicle(settings, topology, epoch=epoch, since=begin)
     if json:
         say_json(entries)
         return

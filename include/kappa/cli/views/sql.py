@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.cli.options import Json, Topology, config, plain, say, table
 from kappa.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,29 +87,23 @@ def query(
     """Show rows of a served table, as of one slice, never of half a slice."""
     from kappa import serving
     from kappa.serving.sql import selection
-    from kappa.wire.json.json_forms import python_rows
 
     epochs, seqs = ({} if number is None else {topology: number} for number in (epoch, seq))
     try:
         answer = serving.answer(config(), selection(topology, name, where, order_by, limit), epochs=epochs, seqs=seqs)
-        rows = answer.batches.read_all()
+        rows = [row for batch in answer.batches for row in _rows(batch)]
     except UsageError as error:
         if not (where or order_by):
             raise
         raise UsageError(f"--where {where!r} --order-by {order_by!r}: {error}") from error
-    snapshot = answer.snapshots[topology]
+    snapshot, names = answer.snapshots[topology], answer.batches.schema.names
     if json:
-        say_json(
-            {
-                "epoch": snapshot.epoch,
-                "seq": snapshot.seq,
-                "position": snapshot.position,
-                "rows": [plain(row) for row in python_rows(rows)],
-            }
-        )
+        about = {"epoch": snapshot.epoch, "seq": snapshot.seq, "position": plain(snapshot.position)}
+        objects = [dict(zip(names, row, strict=True)) for row in rows]
+        typer.echo(orjson.dumps({**about, "rows": objects}, option=orjson.OPT_INDENT_2).decode())
         return
-    table([list(row.values()) for row in python_rows(rows)], rows.column_names)
-    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
+    table([[_cell(value) for value in row] for row in rows], names)
+    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {len(rows)} rows shown")
 
 
 def _numbers(option: str, words: list[str] | None) -> dict[str, int]:

@@ -19,6 +19,7 @@ def watch(
     """Show an epoch's progress until a condition holds; a dead driver is restarted.
 
     Raises:
+        MoveRefusedError: somebody stopped, aborted, rejected or released the epoch: the condition will not hold.
         StuckError: the driver waits for a decision.
     """
     from rich.console import Console
@@ -59,6 +60,8 @@ def watch(
                 console.print(shown, highlight=False)
             if until(progress):
                 return progress
+            if not progress.is_wanted:
+                control.check_wanted(config, topology, epoch)
             if progress.driver.state == "stuck":
                 raise StuckError(
                     f"Epoch {epoch} of {topology!r} is {progress.driver.message}. Its log has the error; after a "
@@ -74,7 +77,8 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     """Show what the drivers of epochs that go live together are doing, until they are live; dead ones are restarted.
 
     Raises:
-        MoveRefusedError: the handover was withdrawn, or ended otherwise: nothing has moved.
+        MoveRefusedError: the handover was withdrawn, or ended otherwise, or an epoch of it was stopped: nothing has
+            moved.
         StuckError: a driver of the new epochs waits for a decision.
     """
     from rich.console import Console
@@ -104,6 +108,8 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
             if progress.message != shown.get(name):
                 shown[name] = progress.message
                 console.print(f"{name}: {progress.message}", highlight=False)
+            if not progress.is_wanted:
+                control.check_wanted(config, name, epoch)
             if progress.driver.state == "stuck":
                 raise StuckError(
                     f"Epoch {epoch} of {name!r} is {progress.driver.message}. See its log; none of "

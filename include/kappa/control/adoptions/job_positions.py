@@ -99,8 +99,8 @@ def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition
     position = JobPosition(offsets=committed, job=f"the offsets of consumer group {group}").only(topics)
     if not len(position.offsets):
         raise UnknownGroupError(
-            f"Consumer group {group!r} has no offsets in {', '.join(sorted(topics))}; `kappa offsets --group {group} "
-            "--all-topics` shows where it stands. Correct the name, or write the offsets to a file: --from-file.",
+            f"Consumer group {group!r} has no offsets in {', '.join(sorted(topics))}: `kappa offsets --group {group}` "
+            "shows where it stands. Correct the name, or write the offsets to a file: --from-file.",
             group=group,
         )
     begins = {at: offset for at, offset in broker.low_watermarks(sorted(topics)).items() if at not in position.offsets}

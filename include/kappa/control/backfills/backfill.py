@@ -166,7 +166,7 @@ def request(config: Config, backfill: Backfill, computed: Computed, *, actor: st
             raise MoveRefusedError(
                 f"Live epoch {record.live} of {backfill.topology!r} runs code {running[:12]} by now; the interval was "
                 f"computed with code {backfill.code[:12]} for epoch {backfill.epoch}. Compute it again: kappa backfill "
-                f"{backfill.topology}",
+                f"{backfill.topology} --from {backfill.begin.isoformat()} --to {backfill.end.isoformat()}",
                 live=record.live,
                 code=running,
             )
@@ -212,7 +212,8 @@ def await_replaced(
         if record.live != request.epoch:
             raise MoveRefusedError(
                 f"Epoch {record.live} of {request.topology!r} is live by now: epoch {request.epoch} replaces nothing. "
-                f"Compute the interval again: kappa backfill {request.topology}",
+                f"Compute the interval again: kappa backfill {request.topology} --from {request.detail['from']} --to "
+                f"{request.detail['to']}",
                 live=record.live,
             )
         decided = [e for e in record.events if e.epoch == request.epoch and e.event in ("stuck", *DECISIONS)]
@@ -223,8 +224,7 @@ def await_replaced(
                 f"kappa start {request.topology} --execute",
                 epoch=request.epoch,
             )
-        if record.epoch(request.epoch).is_wanted:
-            revival.look()
+        revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
         f"Epoch {request.epoch} of {request.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; "

@@ -15,6 +15,7 @@ from typing import Any
 
 from kappa.config import Config
 from kappa.errors import Terminal
+from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
 from kappa.kafka.offsets_for_times import milliseconds
@@ -35,9 +36,6 @@ SHARES = (0.0, 0.5, 0.9)
 #: Period in which the growth of a partition is measured.
 GROWTH = timedelta(hours=1)
 _DEFAULT_CHECK_MS = 300_000
-#: Kafka takes any long where it wants milliseconds; a century stands for more than that, and the year 9000 for any
-#: later time.
-_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
 _LATEST_MS = 221_845_392_000_000
 _CHECK_MS = "log.retention.check.interval.ms"
 
@@ -168,7 +166,7 @@ def _retention(
     check = timedelta(milliseconds=_check_ms(broker))
     retention = []
     for topic, values in settings.items():
-        keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
+        keeps_bytes = int(values["retention.bytes"])
         held, growth = ({}, {}) if keeps_bytes < 0 or size is None else _growth(broker, topic, size, facts, now)
         probes = [
             RetentionProbe(partition=partition, offset=sample.offset, share=sample.share, at=sample.at)
@@ -179,9 +177,9 @@ def _retention(
         retention.append(
             RetentionFacts(
                 topic=topic,
-                keeps=None if keeps < 0 else timedelta(milliseconds=min(keeps, _LONGEST_MS)),
+                keeps=topic_settings.time_of(values, "retention.ms"),
                 keeps_bytes=None if keeps_bytes < 0 else keeps_bytes,
-                segment=timedelta(milliseconds=min(int(values["segment.ms"]), _LONGEST_MS)),
+                segment=topic_settings.time_of(values, "segment.ms") or timedelta(0),
                 segment_bytes=int(values["segment.bytes"]),
                 check=check,
                 probes=tuple(probes),
@@ -236,7 +234,7 @@ def _fold(
     topics = changelogs_of(broker, paths, facts.topology.tables)
     if not topics:
         return None
-    keeps = min(int(values["delete.retention.ms"]) for values in broker.topic_configs(topics).values())
+    keeps = [topic_settings.time_of(values, "delete.retention.ms") for values in broker.topic_configs(topics).values()]
     measured = [
         event.detail["folded"] for event in record.events if event.event == "seeded" and "folded" in event.detail
     ]
@@ -244,6 +242,6 @@ def _fold(
     return FoldFacts(
         epoch=epoch,
         offsets=folded_offsets(broker, topics),
-        keeps=timedelta(milliseconds=min(keeps, _LONGEST_MS)),
+        keeps=min(limit for limit in keeps if limit is not None),
         offsets_per_second=rate or None,
     )

@@ -170,6 +170,8 @@ def last_claim(config: Config, topology: str, epoch: int) -> LedgerRow | None:
 class Revival:
     """Starts a driver that died again while something is waited for, looking every few seconds.
 
+    A driver that somebody stopped, or whose epoch was aborted meanwhile, stays ended.
+
     Args:
         epochs: whose drivers; topology -> epoch.
     """
@@ -180,11 +182,12 @@ class Revival:
         self._looked = time.monotonic()
 
     def look(self) -> None:
-        """Start the drivers that do not run, if it is time."""
+        """Start the wanted drivers that do not run, if it is time."""
         if time.monotonic() - self._looked > REVIVE_SECONDS:
             self._looked = time.monotonic()
             for topology, epoch in self._epochs.items():
-                ensure_driver(self._config, topology, epoch)
+                if epochs_of(self._config.lake).record(topology).epoch(epoch).is_wanted:
+                    ensure_driver(self._config, topology, epoch)
 
 
 def wanted_drivers(config: Config) -> list[tuple[str, int]]:

@@ -49,18 +49,16 @@ def check(run: EpochRun, request: Event) -> None:
         LedgerError: the epoch runs other code, or what was computed is not there.
     """
     detail = request.detail
+    way = f"kappa backfill {request.topology} --from {detail['from']} --to {detail['to']}"
     if detail["code"] != run.code:
         raise LedgerError(
-            f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: kappa "
-            f"backfill {request.topology}"
+            f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: {way}"
         )
     for name, output in detail["outputs"].items():
         folder = run.paths.recomputed(detail["folder"])
         path = folder.table(name) if output.get("table") else folder.output(name)
         if not tables.exists(path):
-            raise LedgerError(
-                f"Its folder {path} is gone. Compute the interval again: kappa backfill {request.topology}", path=path
-            )
+            raise LedgerError(f"Its folder {path} is gone. Compute the interval again: {way}", path=path)
         if output.get("table"):
             continue
         rows = table_files.count(path, output["version"])

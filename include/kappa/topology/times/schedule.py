@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kappa import zones
 from kappa.errors import TopologyError
+
+#: What croniter draws at random or by a hash, in each process anew: "r", "R(0-5)", "h/15".
+_DRAWN = re.compile(r"[rh](?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,7 @@ def is_cron(text: object) -> bool:
         return False  # croniter also accepts six and seven fields, with seconds and years
     from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped]
 
-    if not croniter.is_valid(text):
+    if not croniter.is_valid(text) or any(_DRAWN.match(part) for part in re.split(r"[\s,]", text)):
         return False
     try:
         croniter(text, 0).get_next()

@@ -45,17 +45,6 @@ def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]
             yield dict(zip(columns, row, strict=True))
 
 
-def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python objects; columns with dates or times beyond Python's range have their JSON forms."""
-    columns = {}
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        try:
-            columns[name] = column.to_pylist()
-        except (OverflowError, ValueError):
-            columns[name] = [form for chunk in column.chunks for form in json_forms(chunk)]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def json_forms(values: pa.Array) -> list[Any]:
     """The JSON form of each value, None for null."""
     for is_kind, forms in _FORMS:

@@ -1,0 +1,46 @@
+"""Why a name or a number of approvals is not one of a topology.
+
+Schedulers read both from the text of a file, without running it. What its import refuses, they pass over.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kappa.topology.members import MEMBER_NAME
+
+#: The name is a tag of Airflow, which has no more.
+MOST = 100
+#: How the number of an epoch reads in names.
+EPOCH = re.compile(r"e\d{4,}")
+
+
+def name_objection(name: str) -> str:
+    """Why a text cannot be the name of a topology; empty if it can.
+
+    Examples:
+        >>> [name_objection(text) for text in ("retail.loyalty", "a" * 100)]
+        ['', '']
+        >>> [bool(name_objection(text)) for text in ("retail spending", "Retail.Orders", "a.e0001", "a" * 101)]
+        [True, True, True, True]
+    """
+    if any(EPOCH.fullmatch(part) for part in name.split(".")[1:]):
+        return (
+            f"Topology {name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
+            "kappa.<topology>.e0001, would have two meanings. Give it another name."
+        )
+    if not MEMBER_NAME.fullmatch(name):
+        return f"Topology name {name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
+    if len(name) > MOST:
+        return (
+            f"Topology name {name!r} has {len(name)} characters: it is a tag of Airflow, which has at most {MOST}. "
+            "Give it a shorter name."
+        )
+    return ""
+
+
+def approvals_objection(name: str, approvals: object) -> str:
+    """Why a topology cannot ask for this many approvals; empty if it can."""
+    if isinstance(approvals, int) and 0 <= approvals <= 2:
+        return ""
+    return f"Topology {name!r} asks for {approvals!r} approvals: it can ask for 0, 1 or 2."
