@@ -78,7 +78,11 @@ def aggregate(
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(
-        name="aggregate", inputs=(read_rows,), tables=(aggregates_of_keys.table(table),), compute=compute
+        name="aggregate",
+        inputs=(read_rows,),
+        tables=(aggregates_of_keys.table(table),),
+        compute=compute,
+        revision=agg.revision(aggregates_of_keys.parts),
     )
 
 
@@ -195,7 +199,13 @@ def cogroup(
         result = group(rows_by_stream, before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(name="cogroup", inputs=tuple(inputs.values()), tables=(group.table(table),), compute=compute)
+    return TableOperator(
+        name="cogroup",
+        inputs=tuple(inputs.values()),
+        tables=(group.table(table),),
+        compute=compute,
+        revision=agg.revision(group.parts),
+    )
 
 
 def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:

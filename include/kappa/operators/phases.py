@@ -83,6 +83,7 @@ def two_phase(
         inputs=(read_rows,),
         tables=(phases.table(table), *(() if parts is None else (phases.parts_table(parts),))),
         compute=compute,
+        revision=agg.revision(phases.columns),
     )
 
 

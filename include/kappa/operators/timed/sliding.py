@@ -98,7 +98,7 @@ def sliding_window(
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
     times = {"window_start": size_ms, "window_end": 0}
-    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times)
+    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times, parts=windows.parts)
 
 
 @dataclass(frozen=True, kw_only=True)

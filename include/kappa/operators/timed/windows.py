@@ -314,7 +314,7 @@ def _bound(
     windows = _windows(name, read_rows.rows, key, grid, aggregates, keep)
     times = {"window_start": grid.longest_ms, "window_end": 0}
     last = LAST_INSTANT.format(end="window_end")
-    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times)
+    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times, parts=windows.parts)
 
 
 def _windows(
