@@ -153,8 +153,7 @@ class SessionWindow:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         late = with_key(rows, self.keys).where(IS_LATE)

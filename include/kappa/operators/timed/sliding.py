@@ -145,8 +145,7 @@ class SlidingWindow:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed = with_key(rows, self.keys)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.errors import TopologyError
 from kappa.operators.agg import Part, revision
 from kappa.operators.bound import FinalOperator, emission, with_event_time
-from kappa.operators.frames import check_rows, check_stream, check_times
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
@@ -130,12 +130,11 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
 
 
 def check_windowed(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
-    """Check that the rows are records with event time, in the declared types.
+    """Check that the rows have event time and the declared types.
 
     Raises:
         TopologyError: they are not.
     """
-    check_stream(rows, operator)
     check_times(rows, operator)
     check_rows(rows, columns, operator)
 
