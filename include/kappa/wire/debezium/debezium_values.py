@@ -18,7 +18,17 @@ import pyarrow as pa
 
 from kappa.topology.schemas.envelopes import Decimals
 from kappa.wire.json import json_scalars
-from kappa.wire.json.json_converter import DIGITS, UNFIT, UNITS, Number, Timestamps, UnfitError, convert, type_name
+from kappa.wire.json.json_converter import (
+    ABSENT,
+    DIGITS,
+    UNFIT,
+    UNITS,
+    Number,
+    Timestamps,
+    UnfitError,
+    convert,
+    type_name,
+)
 
 #: Placeholder of a large value that a change left as it was.
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -117,7 +127,7 @@ def _struct(kind: pa.StructType, hint: Hint, forms: Forms, at: str) -> Convert:
         values = {name: read(value.get(name)) for name, read, _ in parts}
         for name, _, is_nullable in parts:
             if not is_nullable and values[name] is None:
-                raise UnfitError(f"{at}.{name} is NOT NULL and absent")
+                raise UnfitError(ABSENT.format(f"{at}.{name}"))
         return values
 
     return row
