@@ -18,6 +18,7 @@ from support.avro import record, wired
 from kappa.errors import TopologyError
 from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchema
+from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
 from kappa.wire.avro import decoded, ids_of, readers, unresolved_ids
 from kappa.wire.decoders import decoder
 
@@ -106,6 +107,18 @@ def test_times_of_any_year_and_the_whole_range_of_a_decimal_are_read() -> None:
     assert reasons == [None, None]
     assert rows.field("at").cast(pa.int64()).to_pylist() == [far, -far]
     assert rows.field("m").to_pylist() == [Decimal(10**38 - 1), Decimal(1 - 10**38)]
+
+
+@pytest.mark.parametrize(("day", "is_read"), [(FIRST_DAY, True), (FIRST_DAY - 1, False), (LAST_DAY + 1, False)])
+def test_a_date_that_a_writer_of_tables_lacks_is_a_dead_letter(day: int, is_read: bool) -> None:
+    value = wired(1, record(("x", "int")), {"x": day})
+    kind = pa.struct([("x", pa.date32())])
+    rows, reasons = decoded(
+        pa.array([value]), kind, readers({1: WriterSchema(text=json.dumps(record(("x", DAY))))}, kind)
+    )
+
+    assert reasons == [None if is_read else "x does not fit its declared type"]
+    assert rows.field("x").cast(pa.int32()).to_pylist() == [day if is_read else None]
 
 
 def test_writers_of_several_schemas_are_read_side_by_side() -> None:

@@ -10,7 +10,7 @@ double                       DOUBLE
 string, enum                 STRING
 bytes, fixed                 BINARY
 decimal                      DECIMAL that holds the value with all its digits; BINARY
-date                         DATE; an integer type
+date                         DATE that holds the day; an integer type
 timestamp-millis, -micros    TIMESTAMP; BIGINT, as the number that was written
 array, map, record           ARRAY, MAP with STRING keys, STRUCT, field by field; a null in NOT NULL does not fit
 union                        what all its types but null fit in the same way
@@ -26,6 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kappa.wire.json import json_scalars
 from kappa.wire.json.json_converter import ABSENT, UnfitError
 
 #: Name of a logical type while a schema is read: otherwise fastavro would turn values into Python's dates, which have
@@ -78,7 +79,7 @@ def _of_primitive(schema: dict[str, Any], written: str, logical: Any, kind: pa.D
             return None if steps[logical] == 1 else (lambda value: value * 1000)
         return "TIMESTAMP"
     if pa.types.is_date(kind):
-        return None if written == "int" and logical == "date" else "DATE"
+        return json_scalars.day if written == "int" and logical == "date" else "DATE"
     if pa.types.is_floating(kind) and is_integer:
         return float
     fits = (

@@ -199,7 +199,9 @@ def _scale(hint: Hint, declared: int) -> int:
 
 
 def _date(value: Any) -> int:
-    return json_scalars.integer(written(value), 32) if type(value) is Number else json_scalars.days(_text(value))
+    if type(value) is Number:
+        return json_scalars.day(json_scalars.integer(written(value), 32))
+    return json_scalars.days(_text(value))
 
 
 def _timestamp(hint: Hint, forms: Forms, digits: str) -> Convert:
