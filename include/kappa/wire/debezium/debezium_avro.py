@@ -18,6 +18,8 @@ from kappa.wire.json.json_converter import Number, UnfitError
 #: Logical types of Avro that only tools other than Kafka Connect write, and Connect's names for them.
 _NAMES = {
     "date": "org.apache.kafka.connect.data.Date",
+    "time-millis": "org.apache.kafka.connect.data.Time",
+    "time-micros": "io.debezium.time.MicroTime",
     "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
     "timestamp-micros": "io.debezium.time.MicroTimestamp",
 }
