@@ -11,6 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, table_files, tables
@@ -18,6 +19,7 @@ from kappa.delta.damage import entry_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
+from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
 
 
 @pytest.fixture
@@ -52,6 +54,25 @@ def test_a_key_with_too_many_digits_for_log_statistics_is_found(tmp_path: Path, 
     assert queries.query(path, 1, where=f"k = CAST('{value:f}' AS {kind})").num_rows == 1
     (entry,) = [line for line in Path(entry_of(path, 1)).read_text().splitlines() if '"add"' in line]
     assert set(json.loads(json.loads(entry)["add"]["stats"])["minValues"]) == {"_seq", "a b.c", "n"}
+
+
+@pytest.mark.parametrize("kind", ["DATE", "ARRAY<DATE>", "MAP<DATE, DATE>"])
+def test_the_first_and_the_last_date_of_a_column_are_written_and_the_next_are_not(tmp_path: Path, kind: str) -> None:
+    def append(day: int, seq: int) -> None:
+        date = pa.scalar(day, pa.int32()).cast(pa.date32())
+        value = {"DATE": [date], "ARRAY<DATE>": [[date]], "MAP<DATE, DATE>": [[(date, date)]]}[kind]
+        schema = tables.schema_of(path)
+        columns = [pa.array([seq], pa.int64()), pa.array(value, schema.field("d").type)]
+        tables.append(path, pa.Table.from_arrays(columns, schema=schema), seq)
+
+    path = str(tmp_path / "table")
+    tables.create(path, (tables.SEQ, *columns_of(f"d {kind}", "test")))
+    append(FIRST_DAY, 1)
+    append(LAST_DAY, 2)
+    assert tables.version(path) == 2
+    for day in (FIRST_DAY - 1, LAST_DAY + 1):
+        with pytest.raises(DeltaError, match="overflowed"):
+            append(day, 3)
 
 
 def test_the_newest_version_is_found_from_any_older_one(paths: tuple[str, str]) -> None:

@@ -33,7 +33,7 @@ INCLUDE = Path(kappa.__file__).parents[1]
 #: File of the platform -> a text of it, and what a release has there instead.
 Changes = Mapping[str, tuple[str, str]]
 WORDS: Changes = {"clock.py": ("from datetime", "# another release\nfrom datetime")}
-REVISED: Changes = {"operators/aggregates.py": ('name="aggregate",', 'revision=2, name="aggregate",')}
+REVISED: Changes = {"operators/aggregates.py": ("revision=agg.revision(aggregates_of_keys.parts)", "revision=2")}
 WRONG: Changes = {"operators/running_total.py": ("COALESCE(_before, 0) + IF", "COALESCE(_before, 1) + IF")}
 
 TALLIES = """

@@ -33,7 +33,7 @@ def parts(one: Aggregate) -> dict[str, str]:
         (agg.sum("wise"), "DECIMAL(38, 18)"),
         (agg.sum("items"), "BIGINT"),
         (agg.avg("price"), "DECIMAL(16, 6)"),
-        (agg.avg("wise"), "DECIMAL(38, 22)"),
+        (agg.avg("wise"), "DECIMAL(38, 18)"),
         (agg.avg("items"), "DECIMAL(24, 4)"),
         (agg.min("rate"), "DOUBLE"),
         (agg.first("word"), "STRING"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,13 +15,24 @@ from support.oracle_aggregates import Fact, added, by_arrival, compared, grouped
 from support.plans import executed_plan
 
 from kappa.errors import TopologyError
-from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
+from kappa.operators import (
+    agg,
+    aggregate,
+    aggregate_table,
+    cogroup,
+    newest_by,
+    session_window,
+    sliding_window,
+    tumbling_window,
+    two_phase,
+)
 from kappa.operators.agg import Aggregate
 from kappa.spark.catalyst import suspects
 from kappa.spark.tuning import tune
 from kappa.testing import TopologyDriver
 from kappa.topology import Effects, Slice, Source, Table, Topology
 from kappa.topology.ddl import columns_of, plain_type
+from kappa.topology.revisions import revision_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -283,8 +296,82 @@ def test_a_variance_of_large_and_close_values_is_exact(rows: Callable[..., DataF
     assert of_all(frame.limit(1), columns, aggregates)["of_n"] is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("DECIMAL(10,3)", ["1.083", "1.084"]),
+        ("DECIMAL(10,4)", ["1.0834", "1.0835", "-1.0834"]),
+        ("DECIMAL(10,6)", ["1.083412", "1.083415"]),
+        ("DECIMAL(10,5)", ["1.08341", "1.08352", "1.08399"]),
+        ("DECIMAL(18,8)", ["0.00012345", "0.00012399", "0.00013000"]),
+        ("DECIMAL(18,8)", ["-9999999999.99999998", "-9999999999.99999999"]),
+        ("DECIMAL(18,14)", ["1.23456789012345", "1.23456789012345"]),
+        ("DECIMAL(18,18)", ["0.999999999999999999", "0.999999999999999998", "-0.000000000000000001"]),
+        ("DECIMAL(18,14)", [f"{sign}9876.54321098765432" for sign in ("", "-")] * 40),
+        ("DECIMAL(18,4)", ["0.0001"] * 9 + ["0.0000"]),
+    ],
+)
+def test_a_variance_has_all_digits_of_its_values(rows: Callable[..., DataFrame], kind: str, values: list[str]) -> None:
+    numbers = [Decimal(value) for value in values]
+    aggregates = {"variance": agg.variance("n"), "stddev": agg.stddev("n")}
+    row = of_all(rows(f"n {kind}", [(value, at) for at, value in enumerate(numbers)]), f"n {kind}", aggregates)
+
+    true = float(statistics.variance(map(Fraction, numbers)))
+    assert row["variance"] == pytest.approx(true, rel=1e-15)
+    assert row["stddev"] == pytest.approx(math.sqrt(true), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "mean"),
+    [
+        ("DECIMAL(38,10)", ["1e26"], "1e26"),
+        ("DECIMAL(35,10)", ["9999999999999999999999999", "-1"], "4999999999999999999999999"),
+        ("DECIMAL(38,0)", ["-99999999999999999999999999999999999999"], "-99999999999999999999999999999999999999"),
+        ("DECIMAL(38,0)", ["1e37", "3", "0"], "3333333333333333333333333333333333334"),
+        ("DECIMAL(34,2)", ["99999999999999999999999999999999.99"] * 2, "99999999999999999999999999999999.99"),
+        ("DECIMAL(38,2)", ["0.01", "0.02"], "0.02"),
+        ("DECIMAL(38,38)", ["0.1"], "0.1"),
+    ],
+)
+def test_each_value_has_a_mean(rows: Callable[..., DataFrame], kind: str, values: list[str], mean: str) -> None:
+    frame = rows(f"n {kind}", [(Decimal(value), at) for at, value in enumerate(values)])
+
+    assert of_all(frame, f"n {kind}", {"mean": agg.avg("n")})["mean"] == Decimal(mean)
+
+
+@pytest.mark.parametrize(
+    ("aggregate_of", "before", "after"),
+    [
+        (agg.variance, ["BIGINT", "DECIMAL(18,3)"], ["DECIMAL(18,4)"]),
+        (agg.stddev, ["INT", "DECIMAL(6,3)"], ["DECIMAL(6,4)"]),
+        (agg.avg, ["BIGINT", "DECIMAL(34,2)", "DECIMAL(38,38)"], ["DECIMAL(35,2)", "DECIMAL(38,10)"]),
+    ],
+)
+def test_state_of_a_release_goes_on_only_where_its_aggregates_stay(
+    aggregate_of: Callable[[str], Aggregate], before: list[str], after: list[str]
+) -> None:
+    revisions = {}
+    for kind in (*before, *after):
+        source = Source(topic="facts", schema=f"id STRING, n {kind}", grace="1 second")
+        own: Any = {"key": "id", "aggregates": {"x": aggregate_of("n"), "rows": agg.count()}, "table": "t"}
+        table = Table(name="facts", key="n", schema=f"id STRING, n {kind} NOT NULL")
+        revisions[kind] = {
+            revision_of(operator.tables[0].made_by)
+            for operator in (
+                aggregate(source, **own),
+                aggregate_table(table, **own),
+                cogroup({"a": source}, **own | {"aggregates": {"a": own["aggregates"]}}),
+                two_phase(source, **own, salts=2),
+                tumbling_window(source, **own, size="1 hour"),
+                sliding_window(source, **own, size="1 hour"),
+                session_window(source, **own, gap="1 hour"),
+            )
+        }
+    assert revisions == {kind: {1} for kind in before} | {kind: {2} for kind in after}
+
+
 def test_a_variance_without_exact_squares_is_refused() -> None:
-    for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(20,2)", "its squares fit no DECIMAL")):
+    for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(19,2)", "no DECIMAL has room for the sum")):
         source = Source(topic="facts", schema=f"id STRING, n {kind}")
         with pytest.raises(TopologyError, match=why):
             aggregate(source, key="id", aggregates={"n": agg.variance("n")}, table="t")

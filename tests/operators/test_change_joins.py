@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.changes import LEFT, sent
 
-from kappa import Append, Source, Topology
+from kappa import Append, Slice, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import agg, aggregate, cdc_table, newest_by, newest_table_join, table_join, versions_by
+from kappa.operators import (
+    agg,
+    aggregate,
+    cdc_table,
+    interval_join,
+    lookup,
+    newest_by,
+    newest_table_join,
+    table_join,
+    tumbling_window,
+    versions_by,
+)
 from kappa.testing import Input, TopologyDriver
+from kappa.topology.emission import Emission
+from kappa.topology.operator import Operator
 from kappa.wire.inputs import input_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
@@ -137,10 +151,63 @@ def test_invalid_declarations_are_refused_where_they_are_written(case: str) -> N
     ],
 )
 def test_changes_are_refused_where_rows_are_expected(spark: SparkSession, operator: Callable[[], Any]) -> None:
-    topology = Topology(name="test.rows", version="1", sources=[CHANGES, ORDERS], operators=[operator()])
-
     with pytest.raises(TopologyError, match=r"the rows have _operation, so they are changes of a database"):
+        topology = Topology(name="test.rows", version="1", sources=[CHANGES, ORDERS], operators=[operator()])
         TopologyDriver(topology, spark).pipe([sent("c", {"id": 1}, {"name": "a"}, lsn=1), order(1, 1, 1)])
+
+
+LAMPS = Source(topic="lamps", schema="sku STRING", key_schema=KEY, tombstones=True, grace="1 second")
+CUSTOMERS = cdc_table(CHANGES, key="id", table="customers")
+DELETING: dict[str, Source | Emission] = {"_tombstone": LAMPS, "_operation": CHANGES, "_deleted": CUSTOMERS.versions}
+JOINS: dict[str, Callable[[Any], Operator[Any]]] = {
+    "interval_join": lambda of: interval_join(of, ORDERS, key="id", within="1 second", tables=("a", "b")),
+    "interval_join, right": lambda of: interval_join(ORDERS, of, key="id", within="1 second", tables=("a", "b")),
+    "table_join": lambda of: table_join(of, ORDERS, key="id", tables=("a", "b")),
+    "newest_table_join": lambda of: newest_table_join(of, ORDERS, key="id", table="b"),
+    "lookup": lambda of: lookup(of, ORDERS, key="id", table="b"),
+    "aggregate": lambda of: aggregate(of, key="id", aggregates={"n": agg.count()}, table="b"),
+    "tumbling_window": lambda of: tumbling_window(
+        of, key="id", size="1 hour", aggregates={"n": agg.count()}, table="b"
+    ),
+}
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("column", DELETING)
+def test_a_stream_of_deletions_is_refused_where_no_step_selects_its_rows(join: str, column: str) -> None:
+    reading = JOINS[join](DELETING[column])
+    sources, operators = [CHANGES, ORDERS, LAMPS], [CUSTOMERS, reading]
+    selecting = Topology(name="test.steps", version="1", sources=sources, operators=operators, step=lambda slice: None)
+
+    with pytest.raises(TopologyError, match=rf"^{reading.what}: the rows have {column}"):
+        Topology(name="test.deletions", version="1", sources=sources, operators=operators)
+    assert replace(selecting, version="2").operators == (CUSTOMERS, reading)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_step_passes_the_rows_of_a_stream_that_delete_nothing(spark: SparkSession, join: str) -> None:
+    reading = JOINS[join](LAMPS)
+
+    def driven(selected: Callable[[DataFrame], DataFrame]) -> TopologyDriver:
+        def step(slice: Slice) -> None:
+            rows = selected(slice["lamps"])
+            reading(slice, *((None, rows) if join.endswith("right") else (rows,)))
+
+        topology = Topology(name="test.rows", version="1", sources=[LAMPS, ORDERS], operators=[reading], step=step)
+        driver = TopologyDriver(topology, spark)
+        driver.pipe(
+            [
+                Input(topic="lamps", key="1", value={"sku": "lamp"}, timestamp_ms=1_000),
+                Input(topic="lamps", key="1", value=None, timestamp_ms=1_500),
+            ]
+        )
+        return driver
+
+    driver = driven(lambda rows: rows.where("NOT _tombstone").drop("_tombstone"))
+    state = [row for table in reading.tables for row in driver.rows(table.name)]
+    assert len(state) == (0 if reading.name in ("newest_table_join", "lookup") else 1)
+    with pytest.raises(TopologyError, match=rf"^{reading.what}: the rows have _tombstone"):
+        driven(lambda rows: rows)
 
 
 def test_a_row_is_not_written_as_a_change_in_avro() -> None:

@@ -49,6 +49,12 @@ OPERATORS: dict[str, Operator[Any]] = {
 TIMED = [name for name in OPERATORS if name.endswith("_window") or name in ("at_most_every", "deduplicate")]
 
 
+def labelled(name: str) -> str:
+    """An operator with its table, as messages call it."""
+    operator, colon, stream = name.partition(":")
+    return f"{operator} 'state'{colon}{stream}"
+
+
 def called(operator: Operator[Any], rows: DataFrame, **tables: DataFrame) -> Any:
     """The result of an operator on these rows; its state has the same columns unless it is passed."""
     before = {"state": rows, **tables}
@@ -101,20 +107,20 @@ def test_columns_unused_by_aggregates_may_have_any_type(spark: SparkSession) -> 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_changes_of_a_table_are_refused_as_a_stream(spark: SparkSession, name: str) -> None:
-    with pytest.raises(TopologyError, match=rf"^{name}: the rows have _deleted.* Use aggregate_table"):
+    with pytest.raises(TopologyError, match=rf"^{labelled(name)}: the rows have _deleted.* Use aggregate_table"):
         called(OPERATORS[name], frame(spark, more=", FALSE AS _deleted"))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_null_values_of_a_topic_are_refused_as_rows_of_a_stream(spark: SparkSession, name: str) -> None:
-    with pytest.raises(TopologyError, match=rf"^{name}: the rows have _tombstone.*'NOT _tombstone'"):
+    with pytest.raises(TopologyError, match=rf"^{labelled(name)}: the rows have _tombstone.*'NOT _tombstone'"):
         called(OPERATORS[name], frame(spark, more=", FALSE AS _tombstone"))
 
 
 def test_a_running_total_of_a_tables_changes_is_refused(spark: SparkSession) -> None:
     changes = frame(spark, more=", FALSE AS _deleted")
     totals = running_total(STREAM, **KEYED, amount="amount", total="total")
-    with pytest.raises(TopologyError, match=r"^running_total: the rows have _deleted"):
+    with pytest.raises(TopologyError, match=r"^running_total 'state': the rows have _deleted"):
         called(totals, changes, state=frame(spark))
 
 

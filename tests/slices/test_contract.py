@@ -15,6 +15,7 @@ from kappa.slices.rows.contract import check_rows
 from kappa.slices.rows.effects import collect, conformed
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import ORDER, Append, Source, Table, Topology
+from kappa.topology.times.dates import LAST_DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +126,44 @@ def test_a_null_in_a_required_field_of_a_map_is_found(spark: SparkSession, in_me
     rows = f"SELECT {maps} FROM VALUES (0), (2) AS t(n)"
     assert take(spark, output, rows, in_memory=in_memory).num_rows == 2
     assert refused(spark, output, rows.replace("(2)", "(1)"), in_memory=in_memory).data["rows"] == 1
+
+
+NEAR, FAR = (f"DATE_FROM_UNIX_DATE({day})" for day in (LAST_DAY, LAST_DAY + 1))
+DATES = {
+    "DATE": "{}",
+    "STRUCT<a: DATE, b: INT>": "NAMED_STRUCT('a', {}, 'b', 1)",
+    "ARRAY<DATE>": "ARRAY(NULL, {})",
+    "ARRAY<STRUCT<`a b`: ARRAY<DATE>>>": "ARRAY(NULL, NAMED_STRUCT('a b', ARRAY({})))",
+    "MAP<STRING, DATE>": "MAP('k', {})",
+    "MAP<DATE, STRING>": "MAP({}, 'v')",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("kind", DATES)
+def test_a_computed_date_that_one_writer_lacks_is_refused_on_both(
+    spark: SparkSession, kind: str, in_memory: bool
+) -> None:
+    output = Append(name="rows", schema=f"x {kind}")
+    of_days = f"SELECT {DATES[kind].format(f'IF(n = 1, {FAR}, {NEAR})')} AS x, {PLACE} FROM VALUES (0L), (2L) AS t(n)"
+    rows = f"{of_days} UNION ALL SELECT CAST(NULL AS {kind}), {PLACE} FROM VALUES (3L) AS t(n)"
+    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
+    error = refused(spark, output, rows.replace("(2L)", "(1L)"), in_memory=in_memory)
+    assert "1 of 3 rows have a date in column 'x' before year -262143 or after year 262142" in str(error)
+    assert error.data["place"] == ("in", 2, 1)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP"])
+def test_a_partition_has_the_years_that_readers_open(spark: SparkSession, kind: str, in_memory: bool) -> None:
+    output = Append(name="rows", schema=f"id STRING, x {kind}", partition_by=["x"])
+    text = f"'a' AS id, CAST(DATE_FROM_UNIX_DATE({{}}) AS {kind}) AS x"
+    first, last = -719_162, 2_932_896
+    rows = f"SELECT {text.format(first)} UNION ALL SELECT {text.format(last)} UNION ALL SELECT 'a', NULL"
+    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
+    for day in (first - 1, last + 1):
+        error = refused(spark, output, f"SELECT {text.format(day)}", in_memory=in_memory)
+        assert f"no partition can have: a {'date' if kind == 'DATE' else 'time'} before year 1 or" in str(error)
 
 
 PARTS = Append(name="rows", schema="id STRING, region STRING, at TIMESTAMP", partition_by=["region", "at"])

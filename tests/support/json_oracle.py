@@ -158,8 +158,8 @@ def _text(kind: pa.DataType, token: Number | str, timestamps: str) -> Any:
         return content
     days, micros = _time(token)
     number = days if pa.types.is_date(kind) else days * 86_400_000_000 + micros
-    bits = 31 if pa.types.is_date(kind) else 63
-    if not -(2**bits) <= number < 2**bits:
+    least, most = (-96_465_292, 95_026_236) if pa.types.is_date(kind) else (-(2**63), 2**63 - 1)
+    if not least <= number <= most:
         raise DeadLetterError
     return number
 

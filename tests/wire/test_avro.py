@@ -18,6 +18,7 @@ from support.avro import record, wired
 from kappa.errors import TopologyError
 from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchema
+from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
 from kappa.wire.avro import decoded, ids_of, readers, unresolved_ids
 from kappa.wire.decoders import decoder
 
@@ -108,6 +109,18 @@ def test_times_of_any_year_and_the_whole_range_of_a_decimal_are_read() -> None:
     assert rows.field("m").to_pylist() == [Decimal(10**38 - 1), Decimal(1 - 10**38)]
 
 
+@pytest.mark.parametrize(("day", "is_read"), [(FIRST_DAY, True), (FIRST_DAY - 1, False), (LAST_DAY + 1, False)])
+def test_a_date_that_a_writer_of_tables_lacks_is_a_dead_letter(day: int, is_read: bool) -> None:
+    value = wired(1, record(("x", "int")), {"x": day})
+    kind = pa.struct([("x", pa.date32())])
+    rows, reasons = decoded(
+        pa.array([value]), kind, readers({1: WriterSchema(text=json.dumps(record(("x", DAY))))}, kind)
+    )
+
+    assert reasons == [None if is_read else "x does not fit its declared type"]
+    assert rows.field("x").cast(pa.int32()).to_pylist() == [day if is_read else None]
+
+
 def test_writers_of_several_schemas_are_read_side_by_side() -> None:
     first, second = record(("id", "string")), record(("n", "long"), ("id", ["null", "string"]))
     values = [wired(1, first, {"id": "a"}), wired(2, second, {"n": 5, "id": None}), None]
@@ -125,6 +138,97 @@ def test_types_of_referenced_schemas_are_resolved_by_name() -> None:
     value = b"\0\0\0\0\1" + b"\x06"
     rows, reasons = decoded(pa.array([value]), kind, readers({1: schema}, kind))
     assert (rows.to_pylist(), reasons) == ([{"x": {"n": 3}}], [None])
+
+
+FIRST, SECOND = record(("x", "long"), name="First"), record(("y", "int"), ("x", "int"), name="shop.Second")
+
+
+@pytest.mark.parametrize("references", [True, False])
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), [{"x": 1}, {"x": 2}]),
+        (("First",), [{"x": 1}, "the value is a shop.Second, and the source takes First"]),
+        (("Second",), ["the value is a First, and the source takes Second", {"x": 2}]),
+    ],
+)
+def test_each_type_of_a_union_is_read_as_a_schema_of_its_own(
+    references: bool, names: tuple[str, ...], expected: list[Any]
+) -> None:
+    union = ["First", "null", "shop.Second"] if references else [FIRST, "null", SECOND]
+    schema = WriterSchema(
+        text=json.dumps(union), references=(json.dumps(FIRST), json.dumps(SECOND)) if references else ()
+    )
+    whole = [FIRST, "null", SECOND]
+    written = (("First", {"x": 1}), ("shop.Second", {"x": 2, "y": 3}), None)
+    values = [wired(1, whole, one) for one in written]
+    kind = pa.struct([("x", pa.int64())])
+    rows, reasons = decoded(pa.array(values), kind, readers({1: schema}, kind, records=names))
+    outcomes = [row if reason is None else reason for row, reason in zip(rows.to_pylist(), reasons, strict=True)]
+
+    assert outcomes == [*expected, "schema 1 does not fit the declared columns: it is not a record"]
+
+
+def test_a_schema_may_be_the_name_of_a_referenced_one() -> None:
+    inner, outer = record(("n", "int"), name="shop.Inner"), record(("x", "shop.Inner"), name="Outer")
+    references = (json.dumps(inner), json.dumps(outer))
+    kind = pa.struct([("x", pa.struct([("n", pa.int64())]))])
+    for text, value in (("Outer", b"\x06"), ('["null", "Outer"]', b"\x02\x06")):
+        schema = WriterSchema(text=text, references=references)
+        rows, reasons = decoded(pa.array([b"\0\0\0\0\1" + value]), kind, readers({1: schema}, kind))
+        assert (rows.to_pylist(), reasons) == ([{"x": {"n": 3}}], [None])
+
+
+def test_a_type_of_a_union_has_defaults_and_columns_of_its_own() -> None:
+    union = [record(("x", "long"), name="A"), record(("y", "string"), name="B"), record(("x", "string"), name="C")]
+    values = [wired(1, union, (name, one)) for name, one in (("A", {"x": 1}), ("B", {"y": "b"}), ("C", {"x": "c"}))]
+    kind = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    schema = WriterSchema(text=json.dumps(union))
+    rows, reasons = decoded(pa.array(values), kind, readers({1: schema}, kind, defaults={"x": 7}))
+
+    assert rows.to_pylist()[:2] == [{"x": 1, "y": None}, {"x": 7, "y": "b"}]
+    assert reasons == [None, None, "schema 1 does not fit the declared columns: x is string, which does not fit BIGINT"]
+
+
+NOTED = pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())])
+A_RECORD = record(("a", ["null", "int"]), name="Inner")
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "declared", "expected"),
+    [
+        (A_RECORD, {"a": 1}, NOTED, {"a": 1, "b": None}),
+        (A_RECORD, {"a": None}, NOTED, "x.a is NOT NULL and absent"),
+        (["null", A_RECORD], None, NOTED, None),
+        (record(("b", "string"), name="Inner"), {"b": "b"}, NOTED, "x.a is NOT NULL and absent"),
+        ({"type": "array", "items": A_RECORD}, [{"a": 1}, {"a": None}], pa.list_(NOTED), "x.a is NOT NULL and absent"),
+        (
+            {"type": "map", "values": A_RECORD},
+            {"k": {"a": None}},
+            pa.map_(pa.string(), NOTED),
+            "x.a is NOT NULL and absent",
+        ),
+        (
+            record(("i", A_RECORD), name="Outer"),
+            {"i": {"a": None}},
+            pa.struct([pa.field("i", NOTED)]),
+            "x.i.a is NOT NULL and absent",
+        ),
+        (
+            ["null", record(("a", "int"), name="One"), record(("a", "int"), ("c", "int"), name="Two")],
+            ("Two", {"a": 1, "c": 2}),
+            NOTED,
+            {"a": 1, "b": None},
+        ),
+    ],
+)
+def test_a_null_in_not_null_of_a_struct_is_a_dead_letter_of_its_record(
+    written: Any, value: Any, declared: pa.DataType, expected: Any
+) -> None:
+    schema = record(("x", written))
+    rows = read([wired(1, schema, {"x": value})], {1: schema}, ("x", declared))
+
+    assert rows == [expected if isinstance(expected, str) else {"x": expected}]
 
 
 S = record(("x", "int"))

@@ -19,6 +19,9 @@ from kappa.wire.debezium.debezium_values import Forms
 
 CONNECT = "org.apache.kafka.connect.data"
 CONNECT_TIME = {"type": "int64", "name": f"{CONNECT}.Timestamp"}
+CONNECT_DATE, CONNECT_CLOCK = ({"type": "int32", "name": f"{CONNECT}.{name}"} for name in ("Date", "Time"))
+DEBEZIUM = "io.debezium.time"
+NO_DATE, NO_TIME = (f"which does not fit {kind}" for kind in ("DATE", "TIMESTAMP"))
 TENTHS = {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "1"}}
 DECIMAL = pa.decimal128(10, 2)
 TIME = pa.timestamp("us", "UTC")
@@ -91,6 +94,21 @@ def x_of(value: Any, kind: pa.DataType, schema: Any = None, **forms: Any) -> Any
         (MICROS, TIME, None, {"timestamps": "epoch_us"}, NOON),
         (MICROS // 1000, TIME, None, {"timestamps": "epoch_ms"}, NOON_MS),
         (MICROS, TIME, None, {}, "x holds a number, not a date: the source's timestamps= says what numbers are"),
+        (20_513, TIME, of("Date"), {"timestamps": "epoch_ms"}, datetime(2026, 3, 1, tzinfo=UTC)),
+        (20_513, TIME, CONNECT_DATE, {}, datetime(2026, 3, 1, tzinfo=UTC)),
+        (45_000_000, TIME, of("MicroTime"), {"timestamps": "epoch_us"}, f"x is {DEBEZIUM}.MicroTime, {NO_TIME}"),
+        (45_000, TIME, CONNECT_CLOCK, {"timestamps": "epoch_ms"}, f"x is {CONNECT}.Time, {NO_TIME}"),
+        (5_000, pa.date32(), of("Timestamp"), {}, f"x is {DEBEZIUM}.Timestamp, {NO_DATE}"),
+        (5_000, pa.date32(), CONNECT_TIME, {}, f"x is {CONNECT}.Timestamp, {NO_DATE}"),
+        (5_000, pa.date32(), of("NanoTimestamp"), {}, f"x is {DEBEZIUM}.NanoTimestamp, {NO_DATE}"),
+        (5_000, pa.date32(), of("Time"), {}, f"x is {DEBEZIUM}.Time, {NO_DATE}"),
+        ([1], pa.list_(pa.date32()), {"type": "array", "items": of("Time")}, {}, f"x is {DEBEZIUM}.Time, {NO_DATE}"),
+        ("2026-03-01Z", pa.date32(), of("IsoDate"), {}, date(2026, 3, 1)),
+        ("2026-03-01Z", pa.date32(), None, {}, date(2026, 3, 1)),
+        ("2026-03-01Z", TIME, of("IsoDate"), {}, datetime(2026, 3, 1, tzinfo=UTC)),
+        ("2026-03-01T12:00:00.123456Z", pa.date32(), of("IsoTimestamp"), {}, date(2026, 3, 1)),
+        ("12:00:00Z", pa.date32(), of("IsoTime"), {}, "x does not fit DATE"),
+        (95_026_236 + 1, pa.date32(), of("Date"), {}, "x does not fit DATE"),
         (45_000_000_000, pa.int64(), of("MicroTime"), {}, 45_000_000_000),
         ("AQI=", pa.binary(), None, {}, b"\x01\x02"),
         ([20_513, None], pa.list_(pa.date32()), None, {}, [date(2026, 3, 1), None]),

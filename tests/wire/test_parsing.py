@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +172,9 @@ def test_an_unexpected_null_value_is_a_dead_letter(log: Log, way: Way, format: s
     assert (row["_value"], row["_dead"]) == (None, "the value is null")
 
 
+UNFIT, OF_KEY = "schema", " does not fit the declared columns"
 AVRO_KEY = record(("id", "long"))
+AVRO_KEYS = {2: AVRO_KEY, 4: "long", 5: ["null", "long"]}
 KEYS: list[tuple[str, str, bytes | None, Any]] = [
     ("text", "id STRING", b"a", "a"),
     ("text", "id STRING", "é".encode(), "é"),
@@ -188,11 +190,40 @@ KEYS: list[tuple[str, str, bytes | None, Any]] = [
     ("text", "id DECIMAL(5,2)", b"1.25", Decimal("1.25")),
     ("text", "id DATE", b"2026-03-01", date(2026, 3, 1)),
     ("text", "id DATE", b"20260301", "of the key: the key is not DATE"),
+    ("text", "id DATE", b'"2026-03-01"', date(2026, 3, 1)),
+    ("text", "id TIMESTAMP", b'"2026-03-01T12:00:00.000000Z"', datetime(2026, 3, 1, 12)),  # noqa: DTZ001 - as Spark has it
+    ("text", "id BIGINT", b"007", 7),
+    ("text", "id BIGINT", b"+7", 7),
+    ("text", "id BIGINT", b"-0", 0),
+    ("text", "id BIGINT", b"+-7", "of the key: the key is not BIGINT"),
+    ("text", "id BIGINT", b"7.0", "of the key: the key is not BIGINT"),
+    ("text", "id DECIMAL(5,2)", b"+01.25", Decimal("1.25")),
+    ("text", "id BOOLEAN", b"true", True),
     ("text", "id BINARY", b"\xff\0", bytearray(b"\xff\0")),
+    ("text", "id BINARY", b'"AQI="', bytearray(b"\1\2")),
+    ("text", "id BINARY", b'"AQI', bytearray(b'"AQI')),
+    ("text", "id STRING", b'"abc"', '"abc"'),
     ("json", "id BIGINT", b'{"id": 5, "more": [1]}', 5),
     ("json", "id BIGINT", b'{"id": "abc"}', "of the key: id does not fit BIGINT"),
     ("json", "id BIGINT", b'{"schema": {}, "payload": {"id": 5}}', "id is a column of the key, and absent"),
-    ("json", "id BIGINT", b"5", "of the key: the value is not a JSON object"),
+    ("json", "id BIGINT", b" 5\n", 5),
+    ("json", "id BIGINT", b'"5"', "of the key: id does not fit BIGINT"),
+    ("json", "id BIGINT", b"[5]", "of the key: id does not fit BIGINT"),
+    ("json", "id BIGINT", b'5,"id":6', "of the key: text follows the JSON object"),
+    ("json", "id BIGINT", b"null", "id is a column of the key, and absent"),
+    ("json", "id BIGINT", b"", "of the key: the value is empty"),
+    ("json", "id BIGINT", b"five", "of the key: the value is not JSON"),
+    ("json", "id STRING", b'"a b"', "a b"),
+    ("json", "id STRING", b"12", "12"),
+    ("json", "id STRING", "\ufeff5".encode(), "of the key: the value begins with a byte order mark"),
+    ("json", "id DATE", b'"2026-03-01"', date(2026, 3, 1)),
+    ("json", "id BINARY", b'"AQI="', bytearray(b"\1\2")),
+    ("json", "id STRING, b INT", b'["a", 1]', "a"),
+    ("json", "id STRING, b INT", b'{"b": 1, "id": "c"}', "c"),
+    ("json", "id STRING, b INT", b'["a"]', "of the key: the value is not an array of 2 values"),
+    ("json", "id STRING, b INT", b'["a", "b"]', "of the key: b does not fit INT"),
+    ("json", "id STRING, b INT", b'"a"', "of the key: the value is not a JSON object"),
+    ("json_schema", "id STRING", b'\0\0\0\0\3"a"', "a"),
     ("long", "id BIGINT", (5).to_bytes(8), 5),
     ("long", "id BIGINT", (200).to_bytes(8), 200),
     ("long", "id BIGINT", (-1).to_bytes(8, signed=True), -1),
@@ -201,6 +232,16 @@ KEYS: list[tuple[str, str, bytes | None, Any]] = [
     ("int", "id BIGINT", (200).to_bytes(4), 200),
     ("int", "id INT", (200).to_bytes(8), "of the key: the key is not a number of 4 bytes"),
     ("avro", "id BIGINT", wired(2, AVRO_KEY, {"id": 200}), 200),
+    ("avro", "id BIGINT", wired(4, "long", 200), 200),
+    ("avro", "id BIGINT", wired(5, ["null", "long"], 200), 200),
+    ("avro", "id BIGINT", wired(5, ["null", "long"], None), "id is a column of the key, and absent"),
+    (
+        "avro",
+        "id STRING",
+        wired(4, "long", 200),
+        f"of the key: {UNFIT} 4{OF_KEY}: id is long, which does not fit STRING",
+    ),
+    ("avro", "id BIGINT, b INT", wired(4, "long", 200), f"of the key: {UNFIT} 4{OF_KEY}: it is not a record"),
     ("avro", "id BIGINT", b"200", "of the key: the value does not begin with zero and the id of a schema"),
     ("avro", "id BIGINT", b"\0\0\0\0\x09\2", "of the key: schema 9 is not in the schema registry"),
 ]
@@ -208,14 +249,17 @@ KEYS: list[tuple[str, str, bytes | None, Any]] = [
 
 @pytest.mark.parametrize("columns", ["n INT", "{}, n INT"], ids=["in the key alone", "in the value too"])
 def test_each_kind_of_key_is_read_or_is_a_dead_letter(log: Log, way: Way, columns: str) -> None:
-    schemas = {2: WriterSchema(text=json.dumps(AVRO_KEY)), 9: None}
+    avro = {number: WriterSchema(text=json.dumps(one)) for number, one in AVRO_KEYS.items()}
+    schemas = {**avro, 3: WriterSchema(text="{}", kind="JSON"), 9: None}
     for format, ddl in dict.fromkeys((format, ddl) for format, ddl, *_ in KEYS):
         cases = [(key, expected) for *kind, key, expected in KEYS if kind == [format, ddl]]
         source = Source(topic="pos", schema=columns.format(ddl), key_schema=ddl, key_format=format, tombstones=True)
         # A row whose value lacks the column takes it from the key as a deletion does.
         raw = log([(0, 0, value, key) for key, _ in cases for value in (None, b"{}")])
         rows = way(raw, source, schemas=schemas).collect()
-        outcomes = [row["_dead"] or row["id"] for row in sorted(rows, key=lambda row: row["_offset"])]
+        outcomes = [
+            row["id"] if row["_dead"] is None else row["_dead"] for row in sorted(rows, key=lambda row: row["_offset"])
+        ]
 
         assert outcomes == [expected for _, expected in cases for _ in range(2)], f"{format}, {ddl}"
 

@@ -23,6 +23,7 @@ from kappa.operators.parts import (
     internal,
     lifted,
     merged,
+    revision,
     value_sql,
     values,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "min",
     "parts_of",
     "read_columns",
+    "revision",
     "stddev",
     "sum",
     "text_of",
@@ -113,10 +115,12 @@ def max(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """The mean of a column: DECIMAL(24, 4) of integers, DECIMAL(min(38, p + 4), min(37, s + 4)) of DECIMAL(p, s).
+    """The mean of a column: DECIMAL(24, 4) of integers, DECIMAL(p + 4, min(37, s + 4)) of DECIMAL(p, s).
 
-    Sum and count are kept and divided, rounded half up; null without any value. Past 24 digits of the column the last
-    digits of the quotient are zeros. DOUBLE and FLOAT are refused, as by :func:`sum`.
+    Past 34 digits it is DECIMAL(38, min(37, s + 38 - p)), so that each value of the column fits. Sum and count are kept
+    and divided, rounded half up; null without any value. Past 24 digits of the column the last digits of the quotient
+    are zeros. A sum that does not fit min(38, p + 10) digits fails the slice. DOUBLE and FLOAT are refused, as by
+    :func:`sum`.
     """
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
@@ -129,9 +133,11 @@ def variance(column: str) -> Aggregate:
     """The variance of a sample, DOUBLE; null with fewer than two values.
 
     Count, sum and sum of squares are kept as integers or DECIMAL, so that the value does not depend on order or cuts.
-    For values with up to three digits after the point, the difference of both sums is exact while it fits 38 digits.
+    It is exact to the digits of a DOUBLE; of integers and of values with up to three digits after the point while the
+    number of values times their sum of squares, the points left out, fits 38 digits.
 
-    DOUBLE and FLOAT are refused, as by :func:`sum`, and DECIMAL of more than 19 digits, whose squares fit no DECIMAL.
+    The sum of squares has 38 digits, and one that does not fit fails the slice: a hundred of the largest values of
+    DECIMAL(18, s) have room. DOUBLE and FLOAT are refused, as by :func:`sum`, and DECIMAL of more than 18 digits.
     """
     return _spread("variance", column, "{0}")
 

@@ -16,7 +16,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.bound import TableOperator, declared_as
-from kappa.operators.frames import check_rows, check_stream
+from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quote
@@ -78,7 +78,11 @@ def aggregate(
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(
-        name="aggregate", inputs=(read_rows,), tables=(aggregates_of_keys.table(table),), compute=compute
+        name="aggregate",
+        inputs=(read_rows,),
+        tables=(aggregates_of_keys.table(table),),
+        compute=compute,
+        revision=agg.revision(aggregates_of_keys.parts),
     )
 
 
@@ -121,9 +125,8 @@ class KeyAggregates:
             seeks: whether its keys are sought in that table, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+            TopologyError: a column of the rows is missing or of another type.
         """
-        check_stream(rows, "aggregate")
         check_rows(rows, (*self.keys, *self.reads), "aggregate")
         fresh = agg.lifted(with_key(rows, self.keys), quoted_names(self.keys), self.parts)
         return changed(fresh, before, self.keys, self.parts, seeks=seeks)
@@ -195,7 +198,13 @@ def cogroup(
         result = group(rows_by_stream, before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(name="cogroup", inputs=tuple(inputs.values()), tables=(group.table(table),), compute=compute)
+    return TableOperator(
+        name="cogroup",
+        inputs=tuple(inputs.values()),
+        tables=(group.table(table),),
+        compute=compute,
+        revision=agg.revision(group.parts),
+    )
 
 
 def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
@@ -258,8 +267,7 @@ class Cogroup:
             seeks: whether its keys are sought in that table, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
-            TopologyError: a stream is missing, or unknown; a column of its rows is missing or of another type, or they
-                are changes of a table.
+            TopologyError: a stream is missing, or unknown; a column of its rows is missing or of another type.
         """
         if set(rows) != set(self.streams):
             raise TopologyError(
@@ -267,7 +275,6 @@ class Cogroup:
                 "each once."
             )
         for name, frame in rows.items():
-            check_stream(frame, f"cogroup: {name!r}")
             check_rows(frame, (*self.keys, *self.reads[name]), f"cogroup: {name!r}")
         fresh = [self._lifted(with_key(rows[name], self.keys), parts) for name, parts in self.streams.items()]
         whole = reduce(lambda left, right: left.union(right), fresh)

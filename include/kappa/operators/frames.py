@@ -43,42 +43,6 @@ def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> Non
             )
 
 
-def check_stream(rows: DataFrame, operator: str) -> None:
-    """Check that the rows are those of a stream, and not changes of a table, of a database or of a topic read as a
-    table.
-
-    Raises:
-        TopologyError: they have ``_deleted``, ``_operation`` or ``_tombstone``.
-    """
-    check_rows_of_tables(rows, operator)
-    if "_deleted" in rows.columns:
-        raise TopologyError(
-            f"{operator}: the rows have _deleted, so they are changes of a table, and an update would count as one "
-            "more row. Use aggregate_table for aggregates of a table; or pass only the rows that delete nothing: "
-            "rows.where('NOT _deleted').drop('_deleted', '_tombstone')."
-        )
-    if "_tombstone" in rows.columns:
-        raise TopologyError(
-            f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Pass "
-            "the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with newest_by."
-        )
-
-
-def check_rows_of_tables(rows: DataFrame, operator: str) -> None:
-    """Check that the rows are not change records of a database, which only their own operator understands.
-
-    Raises:
-        TopologyError: they have ``_operation``.
-    """
-    if "_operation" in rows.columns:
-        raise TopologyError(
-            f"{operator}: the rows have _operation, so they are changes of a database: some delete one key or all "
-            "keys, some have only part of a row, and their order is that of the source. Keep their table with "
-            'cdc_table and read its versions; or pass rows of one kind: rows.where("_operation = '
-            "'c'\").drop('_operation')."
-        )
-
-
 def check_times(rows: DataFrame, operator: str) -> None:
     """Check that the rows have event time.
 

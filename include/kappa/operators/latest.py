@@ -154,7 +154,7 @@ def newest_by(
         ['id', 'amount', 'origin']
     """
     names = (table,) if deletions is None else (table, deletions)
-    read_rows = rows_input(of, label("newest_by", *names), rows=rows, is_timed=False)
+    read_rows = rows_input(of, label("newest_by", *names), rows=rows, is_timed=False, is_stream=False)
     keys = tuple(column.name for column in key_columns(read_rows.rows, key, "newest_by"))
     newest = NewestBy(rows=read_rows.rows, key=keys, scope="partition" if deletions is None else "all")
 

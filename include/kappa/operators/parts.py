@@ -39,6 +39,7 @@ class Part:
         undone: SQL, a scalar over a row: a part that removes the row again. Empty if there is no such part.
         is_value: whether an author declared it; the others are kept in order to merge, and readers do not get them
             (:attr:`kappa.topology.Table.internal`).
+        revision: that of an operator that keeps it, see :attr:`kappa.topology.operator.Operator.revision`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Part:
     derived: str = ""
     undone: str = ""
     is_value: bool = False
+    revision: int = 1
 
     @property
     def ddl(self) -> str:
@@ -91,6 +93,11 @@ def values(parts: Iterable[Part]) -> tuple[Part, ...]:
 def internal(parts: Iterable[Part]) -> tuple[str, ...]:
     """Names of the others, which a table keeps in order to merge."""
     return tuple(part.name for part in parts if not part.is_value)
+
+
+def revision(parts: Iterable[Part]) -> int:
+    """The revision of an operator that keeps them."""
+    return max((part.revision for part in parts), default=1)
 
 
 def ddl_of(parts: Iterable[Part]) -> str:

@@ -11,7 +11,7 @@ from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, table_of
 from kappa.operators.bound import TableOperator, declared_as
-from kappa.operators.frames import check_rows, check_stream
+from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column
@@ -83,6 +83,7 @@ def two_phase(
         inputs=(read_rows,),
         tables=(phases.table(table), *(() if parts is None else (phases.parts_table(parts),))),
         compute=compute,
+        revision=agg.revision(phases.columns),
     )
 
 
@@ -155,9 +156,8 @@ class TwoPhaseAggregates:
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+            TopologyError: a column of the rows is missing or of another type.
         """
-        check_stream(rows, "two_phase")
         check_rows(rows, (*self.keys, *self.reads), "two_phase")
         salt = f"CAST(PMOD(XXHASH64(_topic, _partition, _offset), {self.salts}) AS INT)"
         part = "_partition" if self.salts is None else salt

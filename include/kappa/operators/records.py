@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.frames import check_rows_of_tables
 from kappa.operators.keys import Key, is_present
 from kappa.operators.origin import OF_ROW, order_of
 from kappa.operators.sequence import in_order
+from kappa.topology.operator_inputs import check_no_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,6 +78,6 @@ def last_of_records(df: DataFrame, *, key: Key) -> DataFrame:
 def is_deleted(df: DataFrame) -> str:
     """SQL: whether a row deletes its key: by ``_deleted``, otherwise by ``_tombstone``, which marks null values."""
     if "_deleted" not in df.columns:
-        check_rows_of_tables(df, "newest_by, lookup and joins with tables")
+        check_no_changes(df.columns, "newest_by, lookup and joins with tables")
     mark = next((name for name in ("_deleted", "_tombstone") if name in df.columns), None)
     return "FALSE" if mark is None else f"COALESCE({mark}, FALSE)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators.aggregates import keys_of
 from kappa.operators.bound import TableOperator, declared_as, emission
-from kappa.operators.frames import check_rows, check_stream
+from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, is_present, key_ddl, of_keys
 from kappa.operators.records import last_of_each
 from kappa.operators.sequence import along, in_order
@@ -235,11 +235,10 @@ class RunningTotal:
             before: ``slice.table`` of :meth:`table`.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+            TopologyError: a column of the rows is missing or of another type.
         """
         from pyspark.sql import functions as F
 
-        check_stream(rows, _NAME)
         check_rows(rows, self.columns, _NAME)
         order = in_order(rows, self.key)
         window, is_keyed = f"{order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", is_present(self.key)

@@ -76,7 +76,13 @@ def aggregate_table(
         result = groups(changes[0], rows=earlier_rows, before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(name="aggregate_table", inputs=(read_table,), tables=(groups.table(table),), compute=compute)
+    return TableOperator(
+        name="aggregate_table",
+        inputs=(read_table,),
+        tables=(groups.table(table),),
+        compute=compute,
+        revision=agg.revision(groups.parts),
+    )
 
 
 def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggregate]) -> TableAggregates:

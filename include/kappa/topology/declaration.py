@@ -295,6 +295,8 @@ def _check_operators(topology: Topology) -> None:
                     f"Topology {topology.name!r}: {operator.what} reads the versions of {item.of.what}, which is not "
                     "among its operators. List that too."
                 )
+        for stream in operator.streams if topology.step is None else ():
+            stream.check_unshaped()
         for one in (one for item in operator.streams for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:
                 topics = sorted(source.topic for source in topology.sources)

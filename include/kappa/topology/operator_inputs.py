@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class RowsInput:
         rows: Spark DDL of the rows that the operator gets.
         is_shaped: whether a column comes from the step, which then has to pass the rows.
         is_whole: whether the step may not select among them.
+        is_stream: whether each row counts as one; otherwise they are of a table, and some delete its rows.
     """
 
     operator: str
@@ -37,6 +38,7 @@ class RowsInput:
     rows: str
     is_shaped: bool
     is_whole: bool = False
+    is_stream: bool = True
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -88,8 +90,24 @@ class RowsInput:
 
         Raises:
             TopologyError: the step must pass rows and did not, it passed rows of another input, or the operator that
-                emits them has not been called yet.
+                emits them has not been called yet; or they are changes of a table, and the operator reads a stream.
         """
+        rows = self._frame(slice, passed)
+        if self.is_stream:
+            check_stream(rows.columns, self.operator)
+        return rows
+
+    def check_unshaped(self) -> None:
+        """Check that a stream's rows need no step that selects those that delete nothing.
+
+        Raises:
+            TopologyError: some delete their keys.
+        """
+        if self.is_stream:
+            check_stream({mark for one in self.of for mark in _marks(one)}, self.operator)
+
+    def _frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """The rows of a slice, unchecked by what they mean."""
         if passed is not None:
             return self._checked(slice, passed)
         if self.is_shaped:
@@ -184,7 +202,7 @@ class TableInput:
         return changes
 
 
-def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> RowsInput:
+def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_stream: bool = True) -> RowsInput:
     """An input of an operator.
 
     Args:
@@ -192,6 +210,7 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
         operator: the operator, for messages.
         rows: Spark DDL of the rows; empty for all columns of the input. Further columns come from the step.
         is_timed: whether the operator needs event time.
+        is_stream: whether each row counts as one; otherwise they are of a table, and some delete its rows.
 
     Raises:
         TopologyError: ``of`` is something else, or has no event time although the operator needs it.
@@ -209,7 +228,46 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
     ddl = rows or _same(each, operator)
     there = {(column.name, column.type) for column in _columns(each[0])}
     is_added = any((one.name, one.type) not in there for one in columns_of(ddl, f"the rows of {operator}"))
-    return RowsInput(operator=operator, of=each, rows=ddl, is_shaped=is_added and len(each) == 1)
+    return RowsInput(operator=operator, of=each, rows=ddl, is_shaped=is_added and len(each) == 1, is_stream=is_stream)
+
+
+def check_stream(columns: Collection[str], operator: str) -> None:
+    """Check that rows are those of a stream, and not changes of a table, of a database or of a topic read as a table.
+
+    Args:
+        columns: names of their columns.
+        operator: the operator, for messages.
+
+    Raises:
+        TopologyError: they have ``_deleted``, ``_operation`` or ``_tombstone``.
+    """
+    check_no_changes(columns, operator)
+    if "_deleted" in columns:
+        raise TopologyError(
+            f"{operator}: the rows have _deleted, so they are changes of a table, and an update would count as one "
+            "more row. Use aggregate_table for aggregates of a table, or a join of tables; or pass only the rows that "
+            "delete nothing: rows.where('NOT _deleted').drop('_deleted', '_tombstone')."
+        )
+    if "_tombstone" in columns:
+        raise TopologyError(
+            f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Pass "
+            "the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with newest_by."
+        )
+
+
+def check_no_changes(columns: Collection[str], operator: str) -> None:
+    """Check that rows are not change records of a database, which only their own operator understands.
+
+    Raises:
+        TopologyError: they have ``_operation``.
+    """
+    if "_operation" in columns:
+        raise TopologyError(
+            f"{operator}: the rows have _operation, so they are changes of a database: some delete one key or all "
+            "keys, some have only part of a row, and their order is that of the source. Keep their table with "
+            'cdc_table and read its versions; or pass rows of one kind: rows.where("_operation = '
+            "'c'\").drop('_operation')."
+        )
 
 
 def mark_of(one: Source | Emission) -> str:
@@ -221,6 +279,13 @@ def _behind(one: Source | Emission) -> int | None:
     if isinstance(one, Emission):
         return one.behind_ms
     return 0 if one.has_event_time else None
+
+
+def _marks(one: Source | Emission) -> set[str]:
+    """Columns that say which rows delete their keys."""
+    if isinstance(one, Emission):
+        return {"_deleted"} if one.deletes else set()
+    return {"_deleted", "_operation", "_tombstone"}.intersection(one.record_columns)
 
 
 def _lags(one: Source | Emission) -> Mapping[str, int]:

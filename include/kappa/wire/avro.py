@@ -2,23 +2,10 @@
 
 Each value is decoded with the schema that wrote it; its fields then go to the declared columns by name. A declared
 column that the writer does not have gets the source's default, or null. A source may name the record types that it
-accepts. Aliases of a reader are not supported.
+accepts. Aliases of a reader are not supported. :mod:`kappa.wire.avro_conversions` has the types.
 
-===========================  =====================================================================================
-written as                   fits a column of
-===========================  =====================================================================================
-boolean                      BOOLEAN
-int, long                    any integer type that holds the value; FLOAT, DOUBLE; DECIMAL that holds the value
-float                        FLOAT, DOUBLE
-double                       DOUBLE
-string, enum                 STRING
-bytes, fixed                 BINARY
-decimal                      DECIMAL that holds the value with all its digits; BINARY
-date                         DATE; an integer type
-timestamp-millis, -micros    TIMESTAMP; BIGINT, as the number that was written
-array, map, record           ARRAY, MAP with STRING keys, STRUCT, field by field
-union                        what all its types but null fit in the same way
-===========================  =====================================================================================
+A value is a record, or one of a union of records: each is then read as a schema of its own. A key of one column may
+also be a value of these types.
 """
 
 from __future__ import annotations
@@ -27,12 +14,13 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
+from kappa.wire.avro_conversions import LOGICAL, Convert, conversion
 from kappa.wire.json.json_converter import UnfitError
 
 #: Reasons of dead letters. None of them contains a part of a value.
@@ -50,16 +38,25 @@ UNRESOLVED = "unresolved schema "
 
 #: Size of zero and the id.
 _HEADER = 5
-#: Name of a logical type while a schema is read: otherwise fastavro would turn values into Python's dates, which have
-#: fewer years.
-LOGICAL = "kappa.logicalType"
-_MOST = 10**38
-#: Arrow's type names that differ from Spark's.
-_SAID = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
-_INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_int32, pa.types.is_int64)
+#: A record around each schema, which adds no bytes: fastavro resolves names only within one.
+_AROUND, _CONTENT = "_kappa_value", "content"
 
-Convert = Callable[[Any], Any]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """How values of one type become rows.
+
+    Attributes:
+        converts: per declared column, the conversion of the writer's value; None if it needs none.
+        defaults: values of columns that the writer does not have.
+        column: the column of a value that is not a record; None for records.
+    """
+
+    converts: tuple[Convert | None, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    column: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +65,14 @@ class AvroReader:
 
     Attributes:
         schema: the schema for fastavro.
-        converts: per declared column, the conversion of the writer's value; None if it needs none.
-        defaults: values of columns that the writer does not have.
+        branches: for each type of a union, otherwise for the only one: how its values are read, or why they are dead
+            letters.
+        is_union: whether a value begins with the number of its type.
     """
 
     schema: Any
-    converts: tuple[Convert | None, ...]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    branches: tuple[Branch | str, ...]
+    is_union: bool
 
 
 def schema_id(value: bytes) -> int | None:
@@ -93,6 +91,7 @@ def readers(
     *,
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
+    is_key: bool = False,
 ) -> dict[int, AvroReader | str]:
     """Id -> the reader of its values, or why all of them are dead letters.
 
@@ -101,8 +100,10 @@ def readers(
         kind: the declared columns, all nullable.
         records: names of the accepted record types, with or without their namespace; empty for any.
         defaults: column -> its value if a writer does not have it.
+        is_key: whether a value that is not a record is that of the one column.
     """
-    return {number: _reader(number, schema, kind, records, defaults or {}) for number, schema in schemas.items()}
+    of_schema = partial(_reader, kind=kind, records=records, defaults=defaults or {}, is_key=is_key)
+    return {number: of_schema(number, schema) for number, schema in schemas.items()}
 
 
 def decoded(
@@ -131,12 +132,20 @@ def decoded(
         except UnfitError as error:
             reasons[place] = str(error)
             continue
-        if reader.defaults:
-            row = {**row, **reader.defaults}
-        for name, convert, column in zip(names, reader.converts, columns, strict=True):
+        branch = reader.branches[_place_in_union(value) if reader.is_union else 0]
+        if isinstance(branch, str):
+            reasons[place] = branch
+            continue
+        if branch.column is not None:
+            row = {branch.column: row}
+        if branch.defaults:
+            row = {**row, **branch.defaults}
+        for name, convert, column in zip(names, branch.converts, columns, strict=True):
             field_value = row.get(name)
             try:
                 column[place] = field_value if convert is None or field_value is None else convert(field_value)
+            except UnfitError as error:
+                reasons[place] = str(error)
             except (ArithmeticError, ValueError):
                 reasons[place] = UNFIT.format(name)
     arrays = [_array(column, field, reasons) for column, field in zip(columns, kind, strict=True)]
@@ -148,7 +157,7 @@ def datum(value: bytes, schema: Any) -> Any:
 
     Args:
         value: a value that begins with an id.
-        schema: the schema of the id, from :func:`read_by`.
+        schema: the schema of the id for fastavro, from :func:`read_by`.
 
     Raises:
         UnfitError: it does not decode, or further bytes follow it.
@@ -163,11 +172,12 @@ def datum(value: bytes, schema: Any) -> Any:
         raise UnfitError(UNDECODED.format(schema_id(value))) from None
     if content.tell() != len(value):
         raise UnfitError(FURTHER)
-    return read
+    return read[_CONTENT]
 
 
-def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[str, Any]], T]) -> T | str:
-    """The result of a function of a schema and its named types, or why all values of the schema are dead letters.
+def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[str, Any], Any], T]) -> T | str:
+    """The result of a function of a schema, of its named types, and of the same for fastavro; or why all values of the
+    schema are dead letters.
 
     Args:
         number: the schema's id.
@@ -179,9 +189,10 @@ def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[
     if schema.kind != "AVRO":
         return NOT_AVRO.format(number, schema.kind)
     try:
-        avro_schema, names = _parsed(schema)
+        around, names = _parsed(schema)
+        avro_schema = around["fields"][0]["type"]
         _check_size(avro_schema, names, ())
-        return read(avro_schema, names)
+        return read(avro_schema, names, around)
     except UnfitError as error:
         return UNFIT_SCHEMA.format(number, error)
     except Exception as error:  # a registry accepts schemas that fastavro does not
@@ -202,30 +213,64 @@ def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.
 
 
 def _reader(
-    number: int, schema: WriterSchema | None, kind: pa.StructType, records: Sequence[str], defaults: Mapping[str, Any]
+    number: int,
+    schema: WriterSchema | None,
+    *,
+    kind: pa.StructType,
+    records: Sequence[str],
+    defaults: Mapping[str, Any],
+    is_key: bool,
 ) -> AvroReader | str:
-    def of_record(avro_schema: Any, names: dict[str, Any]) -> AvroReader | str:
+    def of_type(avro_schema: Any, names: dict[str, Any]) -> Branch | str:
         record = names.get(avro_schema, avro_schema) if isinstance(avro_schema, str) else avro_schema
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
-            raise UnfitError("it is not a record")
+            if not is_key or len(kind) != 1:
+                raise UnfitError("it is not a record")
+            (column,) = kind
+            return Branch(converts=(conversion(record, column.type, names, column.name),), column=column.name)
         if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
             return OTHER_RECORD.format(record["name"], " or ".join(records))
         fields = {field["name"]: field["type"] for field in record["fields"]}
-        converts = tuple(_convert(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
+        converts = tuple(conversion(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
         missing = {name: value for name, value in defaults.items() if name not in fields}
-        return AvroReader(schema=avro_schema, converts=converts, defaults=missing)
+        return Branch(converts=converts, defaults=missing)
 
-    return read_by(number, schema, of_record)
+    def of_union(avro_schema: Any, names: dict[str, Any]) -> Branch | str:
+        try:
+            return of_type(avro_schema, names)
+        except UnfitError as error:
+            return UNFIT_SCHEMA.format(number, error)
+
+    def of_schema(avro_schema: Any, names: dict[str, Any], around: Any) -> AvroReader | str:
+        if isinstance(avro_schema, list):
+            branches = tuple(of_union(part, names) for part in avro_schema)
+            return AvroReader(schema=around, branches=branches, is_union=True)
+        branch = of_type(avro_schema, names)
+        return branch if isinstance(branch, str) else AvroReader(schema=around, branches=(branch,), is_union=False)
+
+    return read_by(number, schema, of_schema)
+
+
+def _place_in_union(value: bytes) -> int:
+    """The number of a value's type in its union."""
+    number = shift = 0
+    for byte in value[_HEADER:]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return number >> 1
 
 
 def _parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
-    """A schema for fastavro, and its named types."""
+    """A schema for fastavro, within a record, and its named types."""
     import fastavro
 
     names: dict[str, Any] = {}
     for text in schema.references:
         fastavro.parse_schema(_plain(_json(text)), named_schemas=names)
-    return fastavro.parse_schema(_plain(_json(schema.text)), named_schemas=names), names
+    around = {"type": "record", "name": _AROUND, "fields": [{"name": _CONTENT, "type": _plain(_json(schema.text))}]}
+    return fastavro.parse_schema(around, named_schemas=names), names
 
 
 def _json(text: str) -> Any:
@@ -285,99 +330,6 @@ def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> 
     elif isinstance(kind, (dict, list)):
         return _check_size(kind, names, within)
     return 0 if kind == "null" else 1
-
-
-def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> Convert | None:
-    """The conversion of the writer's value to the declared type; None if it needs none.
-
-    Raises:
-        UnfitError: no value of the schema has that type.
-    """
-    if isinstance(schema, str):
-        schema = names.get(schema, {"type": schema})
-    if isinstance(schema, dict) and isinstance(schema["type"], (dict, list)):
-        schema = schema["type"]
-    if isinstance(schema, list):
-        return _of_union(schema, kind, names, at)
-    written, logical = schema["type"], schema.get(LOGICAL)
-    if written == "null":
-        return None
-    if written in ("record", "error") and pa.types.is_struct(kind):
-        return _of_record(schema, kind, names, at)
-    if written == "array" and pa.types.is_list(kind):
-        return _of_items(_convert(schema["items"], kind.value_type, names, at))
-    if written == "map" and pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return _of_entries(_convert(schema["values"], kind.item_type, names, at))
-    conversion = _of_primitive(schema, written, logical, kind)
-    if isinstance(conversion, str):
-        type_name = logical if logical is not None else written
-        raise UnfitError(f"{at} is {type_name}, which does not fit {conversion}")
-    return conversion
-
-
-def _of_primitive(schema: dict[str, Any], written: str, logical: Any, kind: pa.DataType) -> Convert | str | None:
-    """The same for a primitive value; the name of the declared type if the value never fits."""
-    is_integer = written in ("int", "long")
-    if pa.types.is_decimal(kind) and written in ("bytes", "fixed") and logical == "decimal":
-        return _decimal(int(schema.get("scale", 0)))
-    if pa.types.is_timestamp(kind):
-        steps = {"timestamp-millis": 1000, "timestamp-micros": 1}
-        if written == "long" and logical in steps:
-            return None if steps[logical] == 1 else (lambda value: value * 1000)
-        return "TIMESTAMP"
-    if pa.types.is_date(kind):
-        return None if written == "int" and logical == "date" else "DATE"
-    if pa.types.is_floating(kind) and is_integer:
-        return float
-    fits = (
-        (pa.types.is_boolean(kind) and written == "boolean")
-        or (is_integer and (any(is_kind(kind) for is_kind in _INTEGERS) or pa.types.is_decimal(kind)))
-        or (written == "float" and pa.types.is_floating(kind))
-        or (written == "double" and pa.types.is_float64(kind))
-        or (written in ("string", "enum") and pa.types.is_string(kind))
-        or (written in ("bytes", "fixed") and pa.types.is_binary(kind))
-    )
-    return None if fits else _SAID.get(str(kind), str(kind).upper())
-
-
-def _decimal(scale: int) -> Convert:
-    if not 0 <= scale <= 38:
-        raise UnfitError(f"a decimal has scale {scale}")
-
-    def convert(value: bytes) -> Decimal:
-        number = int.from_bytes(value, signed=True)
-        if abs(number) >= _MOST:
-            raise ValueError("more than 38 digits")
-        return Decimal(f"{number}E-{scale}")
-
-    return convert
-
-
-def _of_union(schema: list[Any], kind: pa.DataType, names: dict[str, Any], at: str) -> Convert | None:
-    converts = [_convert(part, kind, names, at) for part in schema if part != "null"]
-    if len(converts) > 1 and any(convert is not None for convert in converts):
-        raise UnfitError(f"{at} is a union of types that are read in different ways")
-    return converts[0] if converts else None
-
-
-def _of_record(schema: Any, kind: pa.StructType, names: dict[str, Any], at: str) -> Convert | None:
-    fields = {field["name"]: field["type"] for field in schema["fields"]}
-    converts = {f.name: _convert(fields.get(f.name, "null"), f.type, names, f"{at}.{f.name}") for f in kind}
-    if not any(converts.values()):
-        return None
-    return lambda value: {name: _applied(convert, value.get(name)) for name, convert in converts.items()}
-
-
-def _of_items(convert: Convert | None) -> Convert | None:
-    return None if convert is None else lambda values: [_applied(convert, value) for value in values]
-
-
-def _of_entries(convert: Convert | None) -> Convert:
-    return lambda values: [(key, _applied(convert, value)) for key, value in values.items()]
-
-
-def _applied(convert: Convert | None, value: Any) -> Any:
-    return value if convert is None or value is None else convert(value)
 
 
 def unresolved_ids(reasons: Iterable[str | None]) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.wire import avro
 from kappa.wire.debezium import debezium_avro, debezium_records
 from kappa.wire.debezium.debezium_values import Forms
-from kappa.wire.json import json_schema_values, json_values
+from kappa.wire.json import json_keys, json_schema_values, json_values
 
 if TYPE_CHECKING:
     from kappa.topology import Source
@@ -29,7 +28,6 @@ NOT_UTF8 = "the value is not UTF-8"
 UNFIT_KEY = "the key is not {}"
 #: Sizes of numbers that Kafka's serializers write.
 _BYTES = {"int": 4, "long": 8}
-_NUMBER = re.compile(r"[-+0-9.eE]+|true|false")
 
 
 def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode:
@@ -55,14 +53,15 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
     """The decoder of a source's keys; None if the source names no key columns."""
     if not source.key_schema:
         return None
+    of_json = partial(json_keys.of_json, kind=kind, timestamps=source.timestamps)
     if source.envelope != "none":
         read = _in_envelope(debezium_records.decoded_keys, source.key_format, kind, source, schemas)
     elif source.key_format == "avro":
-        read = _avro(kind, schemas)
+        read = _avro(kind, schemas, is_key=True)
     elif source.key_format == "json_schema":
-        read = partial(_wire_json, kind=kind, source=source, schemas=schemas)
+        read = partial(json_schema_values.decoded, schemas=schemas, decode=of_json)
     elif source.key_format == "json":
-        read = partial(_json, kind=kind, source=source)
+        read = of_json
     elif source.key_format == "text":
         read = partial(_text_key, kind=kind, source=source)
     else:
@@ -110,8 +109,9 @@ def _avro(
     *,
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
+    is_key: bool = False,
 ) -> Decode:
-    readers = avro.readers(schemas, kind, records=records, defaults=defaults)
+    readers = avro.readers(schemas, kind, records=records, defaults=defaults, is_key=is_key)
 
     def read(values: pa.BinaryArray) -> tuple[pa.StructArray, pa.StringArray]:
         rows, reasons = avro.decoded(values, kind, readers)
@@ -179,24 +179,15 @@ def _text_key(keys: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> t
     """Keys that are the text of one column."""
     (column,) = kind
     if pa.types.is_binary(column.type):
-        return _bytes(keys, kind=kind)
+        return _bytes(json_keys.of_bytes(keys), kind=kind)
     if pa.types.is_string(column.type):
         return _text(keys, kind=kind)
-    is_plain = not (pa.types.is_temporal(column.type))
-    wrapped = [None if text is None else _wrapped(column.name, text, is_plain) for text in texts(keys).to_pylist()]
-    rows, reasons = json_values.decoded(pa.array(wrapped, pa.binary()), kind, source.timestamps)
+    strings = texts(keys)
+    rows, reasons = json_keys.of_text(strings.cast(pa.binary()), column, source.timestamps)
     is_unfit = pc.and_(pc.is_valid(keys), pc.or_(pc.is_valid(pa.array(reasons, pa.string())), rows.is_null()))
-    no_text = pc.and_(pc.is_valid(keys), pc.is_null(texts(keys)))
+    no_text = pc.and_(pc.is_valid(keys), pc.is_null(strings))
     reason = pa.scalar(UNFIT_KEY.format(source.key_columns[0].type))
     return rows, pc.if_else(pc.or_(is_unfit, no_text), reason, pa.scalar(None, pa.string()))
-
-
-def _wrapped(name: str, text: str, is_plain: bool) -> bytes:
-    """A JSON object with a key's text as its only field."""
-    value = orjson.dumps(text)
-    if is_plain and _NUMBER.fullmatch(text):
-        value = text.encode()
-    return b"{" + orjson.dumps(name) + b":" + value + b"}"
 
 
 def _number(keys: pa.BinaryArray, *, kind: pa.StructType, size: int) -> tuple[pa.StructArray, pa.StringArray]:

@@ -99,7 +99,7 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
     """
     what = label(_NAME, table)
     check_changes_of(of, key, what)
-    read_rows = rows_input(of, what, is_timed=False)
+    read_rows = rows_input(of, what, is_timed=False, is_stream=False)
     columns, keys = columns_of(read_rows.rows, "the rows of cdc_table"), key_columns(read_rows.rows, key, _NAME)
     if history:
         _check_times(columns, what)

@@ -59,7 +59,8 @@ def interval_join(
     A row is refused when its time is before its own frontier at the record. Other rows that arrive out of order are
     joined as if they had arrived in time. A row with a null key has no partner: ``inner`` drops it, ``left`` keeps it
     on the left, ``outer`` on both sides, and it waits like others. A side may have several rows of one record, with one
-    key or several.
+    key or several. Rows that delete a key are refused on both sides: null values of a source with ``tombstones=True``,
+    changes of a table and of a database.
 
     State, in two tables: each side's rows until the other side's frontier has passed their reach. If a side's rows
     without a partner are emitted, the state also has whether a row has had one; rows without one wait for both

@@ -65,7 +65,7 @@ def lookup(
 
     A left row with a null key has no partner: ``left`` keeps it, ``inner`` drops it. A row of the table without a key
     is ignored. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
-    is true.
+    is true. A left row that deletes a key is refused.
 
     State: the table, with the newest row of each key until it is deleted; none if the table belongs to a
     :func:`kappa.operators.running_total`. Class: time cut; an output ``of`` its rows has that class.
@@ -148,7 +148,7 @@ def _name_of_table(changes: Reads | RunningTotalOperator, table: str | None, row
 def _table_rows(changes: Reads | RunningTotalOperator, what: str, rows: str) -> RowsInput:
     """The rows of the table, as an input."""
     if not isinstance(changes, RunningTotalOperator):
-        return rows_input(changes, what, rows=rows, is_timed=False)
+        return rows_input(changes, what, rows=rows, is_timed=False, is_stream=False)
     of_totals = rows_input(changes.rows, what, rows=changes.schema, is_timed=False)
     return replace(of_totals, is_shaped=False, is_whole=True)
 

@@ -42,7 +42,8 @@ def newest_table_join(
 
     A left row with a null key has no partner: ``left`` keeps it, ``inner`` drops it. A row of the table without a key
     is ignored. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
-    is true. If one record has several rows, the last in order of their values counts.
+    is true. If one record has several rows, the last in order of their values counts. A left row that deletes a key
+    is refused.
 
     State: the table, with the newest row of each key until it is deleted. Class: time cut; an output ``of`` its rows
     has that class.
@@ -69,9 +70,8 @@ def newest_table_join(
         '`id` STRING, `sku` STRING, `name` STRING'
     """
     what = label(_NAME, table)
-    lefts, of_table = (
-        rows_input(of, what, rows=rows, is_timed=False) for of, rows in ((left, left_rows), (changes, table_rows))
-    )
+    lefts = rows_input(left, what, rows=left_rows, is_timed=False)
+    of_table = rows_input(changes, what, rows=table_rows, is_timed=False, is_stream=False)
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
     )

@@ -54,7 +54,8 @@ def table_join(
     A left row is refused when its time is before its own frontier at the record; a version is never refused. A left row
     with a null key finds no version: ``left`` keeps it, ``inner`` drops it. A version with a null key is ignored. A
     null value of a source with ``tombstones=True`` deletes its key, and so does a version whose ``_deleted`` is true; a
-    left row then finds none. Either side may have several rows of one record, with one key or several.
+    left row then finds none. A left row that deletes a key is refused. Either side may have several rows of one record,
+    with one key or several.
 
     State, in two tables: left rows until both frontiers have passed their time; versions until both have passed the
     time from which a greater one is valid. The greatest version of a key stays, even if it is a deletion, so that an
@@ -92,7 +93,7 @@ def table_join(
     if isinstance(versions, VersionsOperator):
         of_table, right = versions.read, versions.schema
     else:
-        of_table = rows_input(versions, what, rows=version_rows, is_timed=True)
+        of_table = rows_input(versions, what, rows=version_rows, is_timed=True, is_stream=False)
         right = of_table.rows
     waiting_table, *own = names
     columns = join_columns(

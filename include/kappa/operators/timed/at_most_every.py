@@ -139,8 +139,7 @@ class AtMostEvery:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.others), _NAME)
         from pyspark.sql import functions as F

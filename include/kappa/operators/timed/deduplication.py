@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
-from kappa.operators.frames import check_rows, check_stream, check_times
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.sequence import in_order
 from kappa.operators.timed.late import IS_IN_TIME, IS_LATE, late_rows
@@ -101,9 +101,8 @@ class Deduplicate:
             seeks: whether its keys are sought in the table, see :meth:`kappa.topology.Slice.seeks`; without ``within``.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+            TopologyError: a column of the rows is missing or of another type.
         """
-        check_stream(rows, "deduplicate")
         columns = self._keys if self.sessions is None else columns_of(self.rows, "the rows of deduplicate")
         check_rows(rows, columns, "deduplicate")
         if frontier is not None:

@@ -90,7 +90,9 @@ def session_window(
     sessions = sessions_of(read_rows.rows, key, gap, aggregates)
     gap_ms = sessions.gap_ms  # a session may begin at any time before its end
     times = {"session_end": gap_ms}
-    return windowed_operator(read_rows, table, sessions, name=_NAME, time="session_end", times=times, behind_ms=gap_ms)
+    return windowed_operator(
+        read_rows, table, sessions, name=_NAME, time="session_end", times=times, behind_ms=gap_ms, parts=sessions.parts
+    )
 
 
 def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:
@@ -151,8 +153,7 @@ class SessionWindow:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         late = with_key(rows, self.keys).where(IS_LATE)

@@ -98,7 +98,7 @@ def sliding_window(
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
     times = {"window_start": size_ms, "window_end": 0}
-    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times)
+    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times, parts=windows.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +145,7 @@ class SlidingWindow:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed = with_key(rows, self.keys)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.errors import TopologyError
-from kappa.operators.agg import Part
+from kappa.operators.agg import Part, revision
 from kappa.operators.bound import FinalOperator, emission, with_event_time
-from kappa.operators.frames import check_rows, check_stream, check_times
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
@@ -63,7 +63,15 @@ class OnWindows(Protocol):
 
 
 def windowed_operator(
-    of: RowsInput, table: str, windows: OnWindows, *, name: str, time: str, times: Mapping[str, int], behind_ms: int = 0
+    of: RowsInput,
+    table: str,
+    windows: OnWindows,
+    *,
+    name: str,
+    time: str,
+    times: Mapping[str, int],
+    behind_ms: int = 0,
+    parts: Iterable[Part] = (),
 ) -> FinalOperator[Windowed]:
     """An operator on windows with its input and its table.
 
@@ -75,6 +83,7 @@ def windowed_operator(
         time: SQL of the event time of final rows.
         times: columns that hold a time -> how far behind the frontier it may be in a later slice.
         behind_ms: the same for the event time.
+        parts: columns of its aggregates.
     """
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
@@ -83,7 +92,9 @@ def windowed_operator(
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
     emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times)
-    return FinalOperator(name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits)
+    return FinalOperator(
+        name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits, revision=revision(parts)
+    )
 
 
 def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Column, ...]:
@@ -119,12 +130,11 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
 
 
 def check_windowed(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
-    """Check that the rows are records with event time, in the declared types.
+    """Check that the rows have event time and the declared types.
 
     Raises:
         TopologyError: they are not.
     """
-    check_stream(rows, operator)
     check_times(rows, operator)
     check_rows(rows, columns, operator)
 

@@ -214,8 +214,7 @@ class HoppingWindow:
             frontier: the frontier at the end of the slice.
 
         Raises:
-            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
-                changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they have no event time.
         """
         check_windowed(rows, (*self.keys, *self.reads), self.name)
         keyed = with_key(rows, self.keys)
@@ -314,7 +313,7 @@ def _bound(
     windows = _windows(name, read_rows.rows, key, grid, aggregates, keep)
     times = {"window_start": grid.longest_ms, "window_end": 0}
     last = LAST_INSTANT.format(end="window_end")
-    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times)
+    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times, parts=windows.parts)
 
 
 def _windows(

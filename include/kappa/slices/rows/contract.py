@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators.origin import ORIGIN
 from kappa.operators.records import is_deleted
-from kappa.slices.rows import nested_nulls, partition_values
+from kappa.slices.rows import far_dates, nested_nulls, partition_values
 from kappa.slices.rows.final_times import Promise
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import Column, quote, quoted
@@ -155,6 +155,17 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
         )
         for path in column.required
     )
+    if far := far_dates.condition(sql, column.delta):
+        rules.append(
+            Rule(
+                column=name,
+                condition=far,
+                violations=partial(far_dates.far_dates, name),
+                spares_deleted=False,
+                problem=f"have a date in column {name!r} before year -262143 or after year 262142",
+                remedy="Leave them out in the step, or give them another date.",
+            )
+        )
     if is_part and partition_values.has_limits(column):
         limits = partition_values.limits(column)
         rules.append(

@@ -20,8 +20,11 @@ NULLS = ("", "__HIVE_DEFAULT_PARTITION__")
 _LONGEST = 255
 #: Bytes that stand in the name of a folder as they are; each other one takes three.
 _PLAIN = "[A-Za-z0-9._-]"
-#: The first microsecond of year 1: of earlier times Spark writes others, by another calendar.
-_FIRST_TIME = -62_135_596_800_000_000
+#: Microseconds of a day.
+_DAY = 86_400_000_000
+#: The first day of year 1, and the last of year 9999. Of earlier times Spark writes others, by another calendar; with
+#: years outside, pyarrow and polars open no row of the table.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def is_null(sql: str) -> str:
@@ -37,13 +40,13 @@ def as_kept(column: Column) -> str:
 
 def has_limits(column: Column) -> bool:
     """Whether there are values of its type that no partition can have."""
-    return column.delta in ("string", "timestamp")
+    return column.delta in ("string", "timestamp", "date")
 
 
 def limits(column: Column) -> str:
     """What those are, for people."""
-    if column.delta == "timestamp":
-        return "a time before year 1"
+    if column.delta != "string":
+        return f"a {'time' if column.delta == 'timestamp' else 'date'} before year 1 or after year 9999"
     return f"U+0000, or more than {_room(column)} bytes, of which each that is not a plain letter or digit counts three"
 
 
@@ -51,7 +54,9 @@ def is_refused(column: Column) -> str:
     """SQL: whether no partition can have the column's value."""
     sql = quote(column.name)
     if column.delta == "timestamp":
-        return f"UNIX_MICROS({sql}) < {_FIRST_TIME}"
+        return f"UNIX_MICROS({sql}) < {_FIRST_DAY * _DAY}L OR UNIX_MICROS({sql}) >= {(_LAST_DAY + 1) * _DAY}L"
+    if column.delta == "date":
+        return f"UNIX_DATE({sql}) NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}"
     plain = f"LENGTH({sql}) - LENGTH(REGEXP_REPLACE({sql}, '{_PLAIN}', ''))"
     return f"3 * OCTET_LENGTH({sql}) - 2 * ({plain}) > {_room(column)} OR CONTAINS({sql}, CHAR(0))"
 
@@ -63,7 +68,11 @@ def refused(column: Column, rows: pa.Table) -> pa.ChunkedArray | None:
 
     values = rows[column.name]
     if column.delta == "timestamp":
-        return pc.less(values.cast(pa.int64()), _FIRST_TIME)
+        micros = values.cast(pa.int64())
+        return pc.or_(pc.less(micros, _FIRST_DAY * _DAY), pc.greater_equal(micros, (_LAST_DAY + 1) * _DAY))
+    if column.delta == "date":
+        days = values.cast(pa.int32())
+        return pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY))
     texts = values.unique()
     plain = pc.binary_length(pc.replace_substring_regex(texts, f"[^{_PLAIN[1:]}", ""))
     size = pc.subtract(pc.multiply(pc.binary_length(texts), 3), pc.multiply(plain, 2))

@@ -41,7 +41,7 @@ RECORD_COLUMNS = {
     **CHANGE_COLUMNS,
 }
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
-#: Key formats of one column -> the types that it may have; None for any.
+#: Key formats of one column -> the types that it may have; None for any plain one.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
 _RECORD_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
@@ -65,7 +65,8 @@ class Source:
             is taken from the key if the value does not have it; other columns are added to the row. A record without
             one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
         key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` and ``json_schema`` (in a schema
-            registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
+            registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers. JSON
+            and Avro have an object or a record, or the value of the one column; JSON also an array of several columns.
         tombstones: whether a null value is a row that deletes its key: it has the columns of ``key_schema``, nulls in
             all others, and ``_tombstone`` true. Otherwise a null value is a dead letter.
         envelope: ``debezium``: values are change records of a database. A row is the state after the change; for a
@@ -314,8 +315,9 @@ def _check_key(source: Source) -> None:
     columns = source.key_columns
     if source.key_format in _SINGLE:
         types = _SINGLE[source.key_format]
-        if len(columns) != 1 or (types is not None and columns[0].type not in types):
-            needed = f"one column of type {' or '.join(types)}" if types else "one column"
+        is_fit = isinstance(columns[0].delta, str) if types is None else columns[0].type in types
+        if len(columns) != 1 or not is_fit:
+            needed = f"one column of type {' or '.join(types)}" if types else "one column of a plain type"
             raise TopologyError(
                 f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which has "
                 f"{needed}. Use another key_format, or change key_schema."

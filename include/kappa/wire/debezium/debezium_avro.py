@@ -11,12 +11,15 @@ from typing import Any
 
 from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.wire import avro
+from kappa.wire.avro_conversions import LOGICAL
 from kappa.wire.debezium.debezium_values import DECIMAL, Hint
 from kappa.wire.json.json_converter import Number, UnfitError
 
 #: Logical types of Avro that only tools other than Kafka Connect write, and Connect's names for them.
 _NAMES = {
     "date": "org.apache.kafka.connect.data.Date",
+    "time-millis": "org.apache.kafka.connect.data.Time",
+    "time-micros": "io.debezium.time.MicroTime",
     "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
     "timestamp-micros": "io.debezium.time.MicroTimestamp",
 }
@@ -38,8 +41,8 @@ class DebeziumSchema:
 def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
     """Id -> the schema of its values, or why all of them are dead letters."""
 
-    def of_schema(avro_schema: Any, names: dict[str, Any]) -> DebeziumSchema:
-        return DebeziumSchema(schema=avro_schema, hint=_hint(avro_schema, names))
+    def of_schema(avro_schema: Any, names: dict[str, Any], around: Any) -> DebeziumSchema:
+        return DebeziumSchema(schema=around, hint=_hint(avro_schema, names))
 
     return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
 
@@ -84,7 +87,7 @@ def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    logical = schema.get(avro.LOGICAL)
+    logical = schema.get(LOGICAL)
     if logical == "decimal":
         return {"type": "bytes", "name": DECIMAL, "parameters": {"scale": str(schema.get("scale", 0))}}
     name = schema.get("connect.name", _NAMES.get(str(logical)))

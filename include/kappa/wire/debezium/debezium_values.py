@@ -18,7 +18,17 @@ import pyarrow as pa
 
 from kappa.topology.schemas.envelopes import Decimals
 from kappa.wire.json import json_scalars
-from kappa.wire.json.json_converter import DIGITS, UNFIT, UNITS, Number, Timestamps, UnfitError, convert, type_name
+from kappa.wire.json.json_converter import (
+    ABSENT,
+    DIGITS,
+    UNFIT,
+    UNITS,
+    Number,
+    Timestamps,
+    UnfitError,
+    convert,
+    type_name,
+)
 
 #: Placeholder of a large value that a change left as it was.
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -36,6 +46,17 @@ _UNIT_OF = {
     "org.apache.kafka.connect.data.Timestamp": 1_000,
 }
 _NANOS = "io.debezium.time.NanoTimestamp"
+#: Names of days since 1970, and of times of day.
+_DAYS = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
+_CLOCKS = {
+    "io.debezium.time.Time",
+    "io.debezium.time.MicroTime",
+    "io.debezium.time.NanoTime",
+    "org.apache.kafka.connect.data.Time",
+}
+_MICROS_OF_DAY = 86_400_000_000
+#: Reason of a number whose schema says something else than its column.
+OTHER_KIND = "{} is {}, which does not fit {}"
 
 Convert = Callable[[Any], Any]
 #: A schema of Kafka Connect in the form of its JSON converter.
@@ -93,8 +114,8 @@ def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | N
     if pa.types.is_decimal(kind):
         return _decimal(kind, hint, forms)
     if pa.types.is_timestamp(kind):
-        return _timestamp(hint, forms, DIGITS.format(at))
-    return _date if pa.types.is_date(kind) else None
+        return _timestamp(hint, forms, at)
+    return _date(hint, at) if pa.types.is_date(kind) else None
 
 
 def fields_of(hint: Hint) -> dict[str, Hint]:
@@ -117,7 +138,7 @@ def _struct(kind: pa.StructType, hint: Hint, forms: Forms, at: str) -> Convert:
         values = {name: read(value.get(name)) for name, read, _ in parts}
         for name, _, is_nullable in parts:
             if not is_nullable and values[name] is None:
-                raise UnfitError(f"{at}.{name} is NOT NULL and absent")
+                raise UnfitError(ABSENT.format(f"{at}.{name}"))
         return values
 
     return row
@@ -188,24 +209,43 @@ def _scale(hint: Hint, declared: int) -> int:
         return declared
 
 
-def _date(value: Any) -> int:
-    return json_scalars.integer(written(value), 32) if type(value) is Number else json_scalars.days(_text(value))
-
-
-def _timestamp(hint: Hint, forms: Forms, digits: str) -> Convert:
-    name = hint.get("name")
-    unit = _UNIT_OF.get(str(name), UNITS.get(forms.timestamps))
+def _date(hint: Hint, at: str) -> Convert:
+    name = str(hint.get("name"))
+    is_other = name == _NANOS or name in _UNIT_OF or name in _CLOCKS
 
     def read(value: Any) -> int:
         if type(value) is not Number:
-            return json_scalars.micros(_text(value))
+            return json_scalars.days(_day(_text(value)))
+        if is_other:
+            raise UnfitError(OTHER_KIND.format(at, name, "DATE"))
+        return json_scalars.day(json_scalars.integer(written(value), 32))
+
+    return read
+
+
+def _timestamp(hint: Hint, forms: Forms, at: str) -> Convert:
+    name = str(hint.get("name"))
+    unit = _UNIT_OF.get(name, UNITS.get(forms.timestamps))
+
+    def read(value: Any) -> int:
+        if type(value) is not Number:
+            return json_scalars.micros(_day(_text(value)))
         if name == _NANOS:
             return json_scalars.integer(written(value), 64) // 1_000
+        if name in _DAYS:
+            return json_scalars.day(json_scalars.integer(written(value), 32)) * _MICROS_OF_DAY
+        if name in _CLOCKS:
+            raise UnfitError(OTHER_KIND.format(at, name, "TIMESTAMP"))
         if unit is None:
-            raise UnfitError(digits)
+            raise UnfitError(DIGITS.format(at))
         return json_scalars.epoch_micros(written(value), unit)
 
     return read
+
+
+def _day(text: str) -> str:
+    """A date as ``time.precision.mode=isostring`` writes it, ``2026-01-01Z``, without its zone; other texts stay."""
+    return text.removesuffix("Z") if ":" not in text and "T" not in text else text
 
 
 def written(number: Number) -> str:

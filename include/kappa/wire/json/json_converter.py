@@ -106,12 +106,28 @@ def tree(value: bytes) -> dict[str, Any]:
     Raises:
         UnfitError: it is not an object.
     """
+    content = any_tree(value, beginning="{")
+    assert isinstance(content, dict)
+    return content
+
+
+def any_tree(value: bytes, *, beginning: str = "") -> Any:
+    """The JSON in a value, with its numbers as they were written.
+
+    Args:
+        value: bytes of any content.
+        beginning: what it has to begin with, after blanks.
+
+    Raises:
+        UnfitError: it is something else.
+    """
     try:
         text = value.decode()
     except UnicodeDecodeError:
         raise UnfitError(WIRE_FORMAT if value[:1] == b"\0" else NOT_UTF8) from None
     start = len(text) - len(text.lstrip(_SPACE))
-    if text[start : start + 1] != "{":
+    first = text[start : start + 1]
+    if not first or (beginning and first != beginning):
         raise UnfitError(_beginning(text[start:]))
     if value.count(b"{") + value.count(b"[") > DEEPEST and depth(value) > DEEPEST:
         raise UnfitError(TOO_DEEP)
@@ -121,7 +137,6 @@ def tree(value: bytes) -> dict[str, Any]:
         raise UnfitError(NOT_JSON) from None
     if end != len(text) and text[end:].strip(_SPACE):
         raise UnfitError(FURTHER)
-    assert isinstance(content, dict)
     return content
 
 

@@ -11,6 +11,8 @@ import re
 import struct
 from decimal import Decimal
 
+from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
+
 #: A JSON number with ASCII digits; in a text also with a plus sign, and with a point at the beginning or end.
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)([0-9]+))?", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
@@ -102,8 +104,12 @@ def days(text: str) -> int:
     """Days from 1970-01-01 to a date, in the Gregorian calendar at all times; a time after the date is checked but not
     used.
     """
-    number = _days(_time(text)[0])
-    if not -(2**31) <= number < 2**31:
+    return day(_days(_time(text)[0]))
+
+
+def day(number: int) -> int:
+    """Days from 1970-01-01, if a column of DATE holds that day."""
+    if not FIRST_DAY <= number <= LAST_DAY:
         raise ValueError("out of range")
     return number
 
