@@ -109,7 +109,7 @@ def test_an_operator_reads_only_tables_of_its_topology() -> None:
 def test_a_topology_needs_a_step_or_operators() -> None:
     with pytest.raises(TopologyError, match="has neither a step nor operators"):
         topology(outputs=[Append(name="rows", schema="id STRING")])
-    with pytest.raises(TopologyError, match="lists str 'minutes' among its operators"):
+    with pytest.raises(TopologyError, match="lists 'minutes' among its operators"):
         topology(operators=["minutes"])
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
+from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Emission
+from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
 from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
 from kappa.topology.operator import Operator, VersionsInput
@@ -44,6 +46,7 @@ __all__ = [
 Effects = Mapping[str, "DataFrame"]
 #: None if operators have all the effects.
 Step = Callable[["Slice"], Effects | None]
+_OUTPUT = "Declare what it keeps: outputs=[Append(name='rows', schema='id STRING NOT NULL')]."
 _EPOCH = re.compile(r"e\d{4,}")
 
 
@@ -96,11 +99,11 @@ class Topology:
     owner: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("sources", "operators", "tables", "outputs", "checks", "thresholds"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check_own(self)
+        for name in LISTS:
+            object.__setattr__(self, name, entries(self.name, name, getattr(self, name)))
         object.__setattr__(self, "tables", _all_tables(self))
         _check_operators(self)
-        object.__setattr__(self, "step", self.step or step_of(self.operators))
         # A copy of a topology (dataclasses.replace) already has the output.
         late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
@@ -110,6 +113,9 @@ class Topology:
                 "automatically. Give it another name.",
                 name=self.name,
             )
+        if not self.tables and not self.appends:
+            refuse(f"Topology {self.name!r} has neither a table nor an append output: it would do nothing. {_OUTPUT}")
+        object.__setattr__(self, "step", self.step or step_of(self.operators))
         if self.has_event_time:
             object.__setattr__(self, "outputs", (*self.outputs, late))
         if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
@@ -118,12 +124,6 @@ class Topology:
                 "kappa.<topology>.e0001, would have two meanings. Give it another name.",
                 name=self.name,
             )
-        if not MEMBER_NAME.fullmatch(self.name):
-            raise TopologyError(
-                f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
-            )
-        if not self.version:
-            raise TopologyError(f"Topology {self.name!r} has no version.")
         if not isinstance(self.approvals, int) or not 0 <= self.approvals <= 2:
             raise TopologyError(
                 f"Topology {self.name!r} asks for {self.approvals!r} approvals: it can ask for 0, 1 or 2."
@@ -146,10 +146,6 @@ class Topology:
                 name=epochs[0],
             )
         _check_unique(self.name, "topic", [topic.name for topic in self.topics])
-        if not self.tables and not self.appends:
-            raise TopologyError(
-                f"Topology {self.name!r} has neither a table nor an append output: it would do nothing."
-            )
         for name, hint in unknown(limits_of(self.thresholds), self.measures).items():
             raise TopologyError(f"Topology {self.name!r} has nothing that threshold {name!r} could limit. {hint}")
         check_topics(self.name, self.topics, (*self.tables, *self.appends), self.source_topics)
@@ -264,14 +260,31 @@ def step_of(operators: Sequence[Operator[Any]]) -> Step:
     return call_operators
 
 
+def _check_own(topology: Topology) -> None:
+    """Check name, version, step and schedule, which others are named by."""
+    if not isinstance(topology.name, str) or not MEMBER_NAME.fullmatch(topology.name):
+        raise TopologyError(
+            f"Topology name {topology.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
+        )
+    what = f"Topology {topology.name!r}"
+    if not topology.version:
+        raise TopologyError(f"{what} has no version. Give it one: version='1'.")
+    if not isinstance(topology.version, str):
+        refuse(f"{what} has version={topology.version!r}, which is not a text. Write version='{topology.version}'.")
+    if topology.step is not None and not callable(topology.step):
+        raise TopologyError(
+            f"{what} has step={topology.step!r}, which is not a function. Define one, def step(slice): ..., and write "
+            "step=step."
+        )
+    if topology.reprocess is not None and not isinstance(topology.reprocess, Schedule):
+        refuse(
+            f"{what} has reprocess={topology.reprocess!r}, which is not a Schedule, so that nothing is recomputed. "
+            "Write reprocess=Schedule(cron='0 3 * * 0')."
+        )
+
+
 def _all_tables(topology: Topology) -> tuple[Table, ...]:
     """Tables of the operators, then the others; a copy of a topology (dataclasses.replace) already has them."""
-    for operator in topology.operators:
-        if not isinstance(operator, Operator):
-            raise TopologyError(
-                f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
-                "the result of a function of kappa.operators."
-            )
     own = [table for operator in topology.operators for table in operator.tables_beside(topology.operators)]
     operator_tables, others = [], list(topology.tables)
     for table in own:
