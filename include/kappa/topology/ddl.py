@@ -206,6 +206,26 @@ def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+def column_names(what: str, argument: str, names: object) -> tuple[str, ...]:
+    """One column's name, or those of several, as an author gave them.
+
+    Args:
+        what: the member, for messages.
+        argument: its argument.
+        names: the names.
+
+    Raises:
+        TopologyError: they are not names.
+    """
+    each = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in each):
+        raise TopologyError(
+            f"{what} has {argument}={names!r}, which does not name columns. Write {argument}='id', or "
+            f"{argument}=['id', 'day']."
+        )
+    return each
+
+
 def quote(name: str) -> str:
     """A name in Spark's SQL, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"

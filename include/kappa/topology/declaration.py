@@ -16,7 +16,7 @@ from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Emission
 from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
-from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
+from kappa.topology.members.topic import check_distinct_names, check_topics, sent_columns
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
 from kappa.topology.owner import MOST, is_owner
@@ -151,7 +151,8 @@ class Topology:
         check_topics(self.name, self.topics, (*self.tables, *self.appends), self.source_topics)
         if self.name in {source.of for source in self.sources}:
             raise TopologyError(f"Topology {self.name!r} has a source of={self.name!r}: it would feed itself.")
-        check_versioned_names(self.name, self.topics, self.source_topics)
+        upstream = [source.topic for source in self.sources if source.of is not None]
+        check_distinct_names(self.name, self.topics, self.source_topics, upstream)
 
     @property
     def has_event_time(self) -> bool:
