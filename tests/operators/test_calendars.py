@@ -290,7 +290,7 @@ def test_years_far_away_and_before_1970_have_windows(spark: SparkSession) -> Non
         ({"zone": "berlin"}, "Did you mean 'Europe/Berlin'"),
         ({"zone": "europe/berlin"}, "Did you mean 'Europe/Berlin'"),
         ({"zone": ""}, "'' is not a time zone of the database. Write a place"),
-        ({"zone": 1}, "1 is not a time zone"),
+        ({"zone": 1}, "zone=1, which is not a text. Write zone="),
         ({"zone": "../UTC"}, "is not a time zone"),
         ({"zone": "Europe"}, "is not a time zone"),
         ({"size": "1 hour"}, "and not every '1 hour'. .* omit zone"),

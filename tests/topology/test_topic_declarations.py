@@ -27,10 +27,10 @@ def topology(*topics: Topic, source: Source | None = None) -> Topology:
     ("changes", "message"),
     [
         ({"key": []}, r"has key=\[\], and a record needs a key\. Name at least one column: key='id'\."),
-        ({"key": None}, r"has key=None, which does not name columns\. Write key='id', or"),
-        ({"key": ["id", 5]}, r"has key=\['id', 5\], which does not name columns\. Write key='id', or"),
+        ({"key": None}, r"has key=None, which is not a name or a list of names\. Write key='id'"),
+        ({"key": ["id", 5]}, r"has key=\['id', 5\], which is not a name or a list of names\. Write key='id'"),
         ({"key": ["id", "id"]}, r"has key=\['id', 'id'\], which names a column twice\. Name each once\."),
-        ({"columns": None}, r"has columns=None, which does not name columns\. Write columns='id', or"),
+        ({"columns": None}, r"has columns=None, which is not a name or a list of names\. Write columns='id'"),
         ({"columns": ["n", "n"]}, r"has columns=\['n', 'n'\], which names a column twice\. Name each once\."),
         ({"of": ROWS}, r"is of Append\. Write the name of a table or append output: of='rows'\."),
         ({"of": None}, r"is of NoneType\. Write the name of a table or append output: of='rows'\."),

@@ -9,6 +9,7 @@ from kappa.errors import TopologyError
 from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Emission
 from kappa.topology.members import Append, Check, Source, Table, Topic
+from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Operator
 from kappa.topology.thresholds import Threshold
 
@@ -22,8 +23,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "thresholds": (Threshold,),
 }
 LISTS = tuple(_TYPES)
-#: The longest text of a value in a message.
-LONGEST = 60
 #: List -> an entry.
 _EXAMPLES = {
     "sources": "Source(topic='orders', schema='id STRING NOT NULL')",
@@ -57,29 +56,6 @@ def entries(topology: str, name: str, values: object) -> tuple[Any, ...]:
         if not isinstance(entry, _TYPES[name]):
             refuse(f"Topology {topology!r} lists {described(entry)} among its {name}. {_remedy(name, entry)}")
     return each
-
-
-def described(value: object) -> str:
-    """What an author wrote, in a few words."""
-    match value:
-        case Emission():
-            text = f"the rows of {value.operator}"
-        case Operator():
-            text = value.what
-        case Source():
-            text = f"source {value.topic!r}"
-        case Table() | Append() | Topic() | Check():
-            text = f"{type(value).__name__} {value.name!r}"
-        case Threshold():
-            text = f"the threshold of {value.table!r}"
-        case type():
-            text = f"class {value.__name__}"
-        case _ if callable(value):
-            text = f"function {getattr(value, '__name__', type(value).__name__)}"
-        case _:
-            text = repr(value)
-            text = text if len(text) <= LONGEST else f"{type(value).__name__} {text[:50]}..."
-    return text
 
 
 def _remedy(name: str, entry: object) -> str:

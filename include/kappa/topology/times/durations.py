@@ -27,6 +27,8 @@ def milliseconds(text: str, what: str = "The duration") -> int:
     Raises:
         TopologyError: the text is not a length of time.
     """
+    if not isinstance(text, str):
+        raise TopologyError(f"{what} {text!r} is not a length of time. Write it as '10 seconds'.", duration=repr(text))
     total, at = 0, 0
     while at < len(text.rstrip()):
         part = _PART.match(text, at)
