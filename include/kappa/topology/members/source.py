@@ -10,6 +10,7 @@ from typing import Any
 from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, column_names, columns_of, keyed_otherwise
+from kappa.topology.schemas.default_values import default_values
 from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, DECIMALS, ENVELOPES, SOURCE_TIME, Decimals, Envelope
 from kappa.topology.schemas.wire_schemas import (
     BY_SCHEMA_ID,
@@ -59,8 +60,8 @@ class Source:
             registry's wire format; ``string`` and ``bytes`` give one column ``value``.
         record: names of the accepted record types of ``avro`` values, with or without their namespace; other types are
             dead letters. Empty: any.
-        defaults: for ``avro``, column -> its value, as JSON, if the schema that wrote a value does not have the field:
-            ``{"currency": "EUR"}``. Without a default it is null.
+        defaults: for ``avro``, column -> its value if the schema that wrote a value does not have the field:
+            ``{"currency": "EUR"}``. It is a JSON value, or a Decimal, bytes, date or datetime. Without one it is null.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         key_schema: Spark DDL of the record's key, for example ``id BIGINT``. A column that the value's schema also has
             is taken from the key if the value does not have it; other columns are added to the row. A record without
@@ -301,7 +302,12 @@ def _check_record(source: Source) -> None:
     columns = [column.name for column in source.value_columns]
     unknown = sorted(set(source.defaults) - set(columns))
     if unknown:
-        raise TopologyError(f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}.")
+        raise TopologyError(
+            f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}. Name its columns."
+        )
+    has_numeric_times = source.timestamps != "text"
+    values = default_values(what, source.value_columns, source.defaults, has_numeric_times=has_numeric_times)
+    object.__setattr__(source, "defaults", values)
 
 
 def _check_key(source: Source) -> None:
