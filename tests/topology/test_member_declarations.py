@@ -9,6 +9,8 @@ import pytest
 
 from kappa import Append, Source, Table
 from kappa.errors import TopologyError
+from kappa.operators import agg, tumbling_window
+from kappa.topology.earlier_code import earlier_code
 
 
 def source(**changes: Any) -> Source:
@@ -84,3 +86,21 @@ def output(**changes: Any) -> Append:
 def test_a_member_of_a_wrong_type_is_refused_with_what_to_write(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         make()
+
+
+@pytest.mark.parametrize("argument", ["grace", "ahead", "idle_after"])
+def test_a_time_of_more_than_ten_thousand_years_is_refused_in_new_code_alone(argument: str) -> None:
+    assert source(**{"grace": "1 day", argument: "3650000 days"}).topic == "in"
+    times = {"grace": "1 day", argument: "3650000 days 1 millisecond"}
+    with earlier_code():
+        assert source(**times).topic == "in"
+    with pytest.raises(
+        TopologyError, match=f"^Source 'in': {argument} .* is longer than 3,650,000 days.*Use a shorter"
+    ):
+        source(**times)
+
+
+def test_a_window_of_more_than_ten_thousand_years_is_refused() -> None:
+    of = source(grace="1 day")
+    with pytest.raises(TopologyError, match=r"^tumbling_window: size '9+ days' is longer than 3,650,000 days.*Use a"):
+        tumbling_window(of, key="id", size="99999999999999 days", aggregates={"n": agg.count()}, table="w")

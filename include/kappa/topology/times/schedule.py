@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kappa import zones
 from kappa.errors import TopologyError
+from kappa.topology.earlier_code import refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Schedule:
             )
         wrong = zones.objection(self.zone)
         if wrong:
-            raise TopologyError(f"Schedule {self.cron!r}: zone {wrong}")
+            refuse(f"Schedule {self.cron!r}: zone {wrong}")
 
 
 def is_cron(text: object) -> bool:
