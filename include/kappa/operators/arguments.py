@@ -61,7 +61,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return not isinstance(value, str) and _is_texts(value) and len(value) == 2
+    return isinstance(value, list | tuple) and _is_texts(value) and len(value) == 2
 
 
 def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:

@@ -102,8 +102,9 @@ def _parsed(ddl: str, what: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
         (tree,) = sqlglot.parse(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
     except (SqlglotError, ValueError) as error:  # it does not parse, or is several statements
         raise TopologyError(f"The schema of {what} is not Spark DDL: {ddl!r}. {_WRITE}", ddl=ddl) from error
-    schema = tree.this if isinstance(tree, expressions.Create) else None
-    if not isinstance(schema, expressions.Schema) or tree.args.get("properties") or tree.args.get("expression"):
+    schema = tree.this if tree is not None else None
+    further = [] if tree is None else [part for part in ("properties", "expression") if tree.args.get(part)]
+    if not isinstance(tree, expressions.Create) or not isinstance(schema, expressions.Schema) or further:
         raise TopologyError(f"The schema of {what} has more than columns: {ddl!r}. {_WRITE}", ddl=ddl)
     columns = []
     for item in schema.expressions:

@@ -111,11 +111,10 @@ def _fits_decimal(value: Any, digits: int, scale: int) -> bool:
     if not is_number and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
         return False
     try:
-        return abs(Decimal(str(value)).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)) < 10 ** (
-            digits - scale
-        )
+        rounded = Decimal(str(value)).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
     except InvalidOperation:  # it has more digits than any DECIMAL
         return False
+    return bool(abs(rounded) < 10 ** (digits - scale))
 
 
 def _is_date(value: Any) -> bool:
