@@ -10,7 +10,9 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 #: Names that Python's database may have and Java's has not.
-_NOT_IN_JAVA = ("Factory", "GMT+0", "GMT-0", "ROC", "localtime")
+_NOT_IN_JAVA = ("Factory", "GMT+0", "GMT-0", "ROC", "localtime", "posixrules")
+#: Folders of that database with further forms of all zones.
+_FOLDERS_NOT_IN_JAVA = ("posix/", "right/")
 _SECOND = timedelta(seconds=1)
 #: Between these years clocks were put over midnight; what rules say of later years does not.
 _YEARS = (1840, 2040)
@@ -38,7 +40,7 @@ def objection(zone: object) -> str:
     Args:
         zone: a name such as ``Europe/Berlin``. Letters count in the case that the database has.
     """
-    if isinstance(zone, str) and zone and zone not in _NOT_IN_JAVA:
+    if isinstance(zone, str) and zone and zone not in _NOT_IN_JAVA and not zone.startswith(_FOLDERS_NOT_IN_JAVA):
         try:
             ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of the database, a path out of it

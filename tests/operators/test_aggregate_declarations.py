@@ -14,7 +14,7 @@ from kappa.operators.table_aggregates import _aggregate_table
 from kappa.topology import Source, Table
 
 ROWS = """
-    id STRING, price DECIMAL(12,2), rate DOUBLE, share FLOAT, items INT, many BIGINT, word STRING, wide DECIMAL(35,37),
+    id STRING, price DECIMAL(12,2), rate DOUBLE, share FLOAT, items INT, many BIGINT, word STRING, wide DECIMAL(38,37),
     tags MAP<STRING, STRING>, lists ARRAY<STRUCT<tags: MAP<STRING, INT>>>, wise DECIMAL(38,18)
 """
 FACTS = Source(topic="facts", schema=ROWS)

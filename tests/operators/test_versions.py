@@ -165,13 +165,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an outer join": (lambda: join(versions(), how="outer"), "how='outer' is not one of inner, left"),
     "the newest row of versions": (
         lambda: newest_table_join(ORDERS, versions(), key="id", table="newest"),
-        "newest_table_join 'newest' is declared with VersionsOperator",
+        "newest_table_join 'newest' is declared with versions_by 'versions'",
     ),
     "a join of tables": (
         lambda: foreign_key_join(
             newest_by(ORDERS, key="id", table="t"), versions(), foreign_key="value", how="left", table="j"
         ),
-        "foreign_key_join 'j' reads tables and is declared with VersionsOperator",
+        "foreign_key_join 'j' reads tables and is declared with versions_by 'versions'",
     ),
     "an argument that it has not": (
         lambda: versions(tables="t"),

@@ -72,8 +72,9 @@ def test_a_tilde_is_the_home_of_a_user() -> None:
 def test_an_address_that_would_be_a_folder_of_the_working_directory_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^The lake .*Set KAPPA_LAKE to an absolute path, or to s3://bucket/prefix"):
         lake_address(text)
-    with pytest.raises(UsageError, match=r"Name an absolute path, or s3://bucket/key\.$"):
-        table_address(text)
+    if text != "file:/srv/lake":  # Spark prints the addresses of tables so
+        with pytest.raises(UsageError, match=r"Name an absolute path, or s3://bucket/key\.$"):
+            table_address(text)
     if text.strip():
         settings = tmp_path / "kappa.toml"
         settings.write_text(f'lake = "{text}"\n')

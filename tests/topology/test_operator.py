@@ -48,9 +48,9 @@ def test_an_operator_needs_what_it_reads_and_a_table() -> None:
         tumbling_window(rows=TICK, **MINUTE)  # type: ignore[call-arg]
     with pytest.raises(TopologyError, match="interval_join: missing a required argument: 'tables'"):
         interval_join(left=TICK, right=TICK, key="symbol", within="1 minute")  # type: ignore[call-arg]
-    with pytest.raises(TopologyError, match=r"is declared with str 'ticks'. Declare it with a source"):
+    with pytest.raises(TopologyError, match=r"is declared with 'ticks'. Declare it with a source"):
         tumbling_window("ticks", table="minutes", **MINUTE)  # type: ignore[arg-type]
-    with pytest.raises(TopologyError, match="reads tables and is declared with Source"):
+    with pytest.raises(TopologyError, match="reads tables and is declared with source"):
         aggregate_table(TICKS, key="symbol", aggregates=COUNT, table="counts")  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ def test_an_operator_reads_only_tables_of_its_topology() -> None:
 def test_a_topology_needs_a_step_or_operators() -> None:
     with pytest.raises(TopologyError, match="has neither a step nor operators"):
         topology(outputs=[Append(name="rows", schema="id STRING")])
-    with pytest.raises(TopologyError, match="lists str 'minutes' among its operators"):
+    with pytest.raises(TopologyError, match="lists 'minutes' among its operators"):
         topology(operators=["minutes"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -89,6 +90,52 @@ def test_equal_columns_have_the_same_schema_text() -> None:
         '{"type":"record","name":"_1_shop_r","fields":[{"name":"l","type":["null",{"type":"array","items":["null",'
         '"int"]}],"default":null}]}],"default":null}]}'
     )
+
+
+@pytest.mark.parametrize(
+    ("ddl", "row", "names"),
+    [
+        (
+            "a STRUCT<b: STRUCT<x: INT>>, a_b STRUCT<y: INT>",
+            {"a": {"b": {"x": 1}}, "a_b": {"y": 2}},
+            ["out", "out_a", "out_a_b", "out_a_b_2"],
+        ),
+        (
+            "a ARRAY<STRUCT<x: INT>>, a_item STRUCT<y: INT>",
+            {"a": [{"x": 1}], "a_item": {"y": 2}},
+            ["out", "out_a_item", "out_a_item_2"],
+        ),
+        (
+            "a MAP<STRING, STRUCT<x: INT>>, a_value STRUCT<y: INT>",
+            {"a": {"k": {"x": 1}}, "a_value": {"y": 2}},
+            ["out", "out_a_value", "out_a_value_2"],
+        ),
+        (
+            "a STRUCT<b: STRUCT<x: INT>>, a_b STRUCT<y: INT>, a_b_2 STRUCT<z: STRUCT<x: INT>>",
+            {"a": {"b": {"x": 1}}, "a_b": {"y": 2}, "a_b_2": {"z": {"x": 3}}},
+            ["out", "out_a", "out_a_b", "out_a_b_2", "out_a_b_2_2", "out_a_b_2_2_z"],
+        ),
+        (
+            "a STRUCT<b: INT>, b STRUCT<c: STRUCT<d: INT>>",
+            {"a": {"b": 1}, "b": {"c": {"d": 2}}},
+            ["out", "out_a", "out_b", "out_b_c"],
+        ),
+    ],
+)
+def test_records_whose_paths_read_alike_have_names_of_their_own(
+    ddl: str, row: dict[str, Any], names: list[str]
+) -> None:
+    import io
+
+    columns = columns_of(ddl, "test")
+    text = avro_schema("out", columns)
+    schema = fastavro.parse_schema(json.loads(text))
+    kinds = pa.Table.from_pylist([row]).schema
+    if "MAP" in ddl:
+        kinds = pa.schema([("a", pa.map_(pa.string(), pa.struct([("x", pa.int64())]))), kinds.field("a_value")])
+    (value,) = encoder(7, text, [column.name for column in columns])(pa.Table.from_pylist([row], kinds))
+    assert fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None) == row
+    assert re.findall(r'"type":"record","name":"(\w+)"', text) == names
 
 
 def test_a_deleted_row_is_a_null_value_and_needs_no_column() -> None:

@@ -76,7 +76,7 @@ def _of_candidate(config: Config, topology: str) -> list[tuple[int, Topology]]:
     if candidate is None:
         return []
     folder = code_store.extract(config.lake, candidate.code, config.home) / "topologies"
-    return [(candidate.epoch, registry.load_apart(folder, topology))]
+    return [(candidate.epoch, registry.load_stored(folder, topology))]
 
 
 def _broker(config: Config) -> Broker:

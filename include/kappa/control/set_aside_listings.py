@@ -176,7 +176,7 @@ def _listing(
 def _topology(config: Config, about: Subject) -> Topology:
     """The code that the epoch runs."""
     root = code_store.extract(config.lake, about.epoch.code, config.home)
-    return registry.load_apart(root / "topologies", about.record.topology)
+    return registry.load_stored(root / "topologies", about.record.topology)
 
 
 def _failing(

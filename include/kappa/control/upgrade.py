@@ -160,7 +160,7 @@ def propose(
             replaces=replaces,
         )
     findings = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record, replaces)]
-    before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
+    before = registry.load_stored(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
     after: Topology | None = None
     try:
         after = registry.load_apart(config.topologies, topology)

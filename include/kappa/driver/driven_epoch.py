@@ -34,6 +34,7 @@ from kappa.slices.topics import ownership, turns
 from kappa.slices.writing import check_mask
 from kappa.store.stores import store_of
 from kappa.topology import registry
+from kappa.topology.earlier_code import earlier_code
 from kappa.verify import attestation
 
 log = structlog.get_logger("kappa.driver.driver")
@@ -59,7 +60,8 @@ class DrivenEpoch:
 
     def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None) -> None:
         self.config = config
-        self.topology = registry.load(config.topologies, topology)
+        with earlier_code():
+            self.topology = registry.load(config.topologies, topology)
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
         self.writer = liveness.claim_name()
         self.epochs = epochs_of(config.lake)

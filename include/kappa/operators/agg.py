@@ -29,6 +29,7 @@ from kappa.operators.parts import (
 )
 from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, quote
+from kappa.topology.members.descriptions import described
 from kappa.topology.reserved import is_reserved
 
 __all__ = [
@@ -76,6 +77,14 @@ class Aggregate:
     parts: Callable[[str, Types], tuple[Part, ...]] = field(compare=False, repr=False)
     columns: tuple[str, ...] = ()
     is_ordered: bool = False
+
+    def __post_init__(self) -> None:
+        odd = [column for column in self.columns if not isinstance(column, str)]
+        if odd:
+            function = self.text.partition("(")[0]
+            raise TopologyError(
+                f"agg.{function} has {described(odd[0])} for a column. Write the name of one: agg.{function}('amount')."
+            )
 
 
 def count(column: str | None = None) -> Aggregate:
@@ -347,5 +356,7 @@ def _listed(is_left_out: str, sql: str, kind: str) -> str:
 
 
 def _at_least(least: int, value: int, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TopologyError(f"{what}={value!r} is not an integer. Write one of at least {least}.")
     if value < least:
         raise TopologyError(f"{what}={value} is too small. Use at least {least}.")

@@ -9,9 +9,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
+from kappa.operators.arguments import check_arguments
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of
 from kappa.topology.emission import Cuts, Emission, strictest
+from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Operator
 from kappa.topology.operator_inputs import RowsInput, TableInput
 
@@ -35,12 +37,13 @@ def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                signature.bind(*args, **kwargs)
+                arguments = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise TopologyError(
                     f"{function.__name__}: {error}. An operator is declared with its inputs and the name of its table, "
                     f"and called with the slice: {example}."
                 ) from error
+            check_arguments(function.__name__, signature, arguments)
             return function(*args, **kwargs)
 
         return checked
@@ -149,7 +152,7 @@ def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
         return TableInput(operator=operator, table=of, rows=shown if of.hidden else of.schema)
     if not isinstance(of, TableOperator):
         raise TopologyError(
-            f"{operator} reads tables and is declared with {type(of).__name__} {of!r}. Declare it with an operator "
+            f"{operator} reads tables and is declared with {described(of)}. Declare it with an operator "
             "that keeps a table, such as newest_by or aggregate, or with a Table."
         )
     return TableInput(operator=operator, table=of.tables[0], rows=of.schema)

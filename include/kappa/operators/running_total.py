@@ -19,7 +19,7 @@ from kappa.operators.records import last_of_each
 from kappa.operators.sequence import along, in_order
 from kappa.operators.sums import type_of_sum
 from kappa.topology import Slice, Table
-from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
+from kappa.topology.ddl import Column, columns_of, ddl_of, literal, quote, quoted
 from kappa.topology.emission import Cuts, Emission
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, rows_input
@@ -34,6 +34,8 @@ _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 #: The most digits of a DECIMAL; a sum of two keeps at least this many of them after the point.
 _DIGITS, _LEAST_SCALE = 38, 6
+#: Most multiples of ``every`` that one row may cross.
+_MOST_CROSSINGS = 100_000
 #: Intermediate columns.
 _OWN = ("_before", "_was", "_so_far", "_is_new")
 
@@ -121,7 +123,8 @@ def running_total(
         table: the name of its table, with the columns of ``key``, ``total`` and ``since``.
         since: column with whose value the total restarts; None if it never does.
         thresholds: values of the total that are crossed.
-        every: instead of ``thresholds``, all positive multiples of this number.
+        every: instead of ``thresholds``, all positive multiples of this number. A row that crosses more than 100,000 of
+            them fails its slice.
         rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
@@ -288,7 +291,29 @@ class RunningTotal:
         first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
         last = f"{value} DIV {one}"
         multiples = f"TRANSFORM(SEQUENCE({first}, {last}), n -> CAST(n * {one} AS {self.kind}))"
-        return f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
+        crossed = f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
+        most = self.every * _MOST_CROSSINGS
+        if not self.can_be(most):  # no total gets that far
+            return crossed
+        problem = literal(
+            f"{_NAME}: one row takes {self.total!r} past more than {_MOST_CROSSINGS:,} multiples of every="
+            f"{self.every}, and each would be a row of crossings. Use a larger every, or thresholds=[...]; or leave "
+            "the row out in the step."
+        )
+        gain = f"IF({value} > 0, {value} - GREATEST(COALESCE(_earlier, 0), 0), 0)"
+        return f"IF({gain} > CAST('{most}' AS {self.kind}), RAISE_ERROR({problem}), {crossed})"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Digits of the total, and how many of them are after the point."""
+        size = re.fullmatch(r"DECIMAL\((\d+), (\d+)\)", self.kind)
+        return (19, 0) if size is None else (int(size[1]), int(size[2]))
+
+    def can_be(self, number: Number) -> bool:
+        """Whether a total can be exactly that number."""
+        digits, scale = self.size
+        units = Fraction(number) * 10**scale
+        return bool(units.denominator == 1 and abs(units) < (2**63 if self.kind == "BIGINT" else 10**digits))
 
     @property
     def _total_ddl(self) -> str:
@@ -334,9 +359,8 @@ def _check(totals: RunningTotal) -> None:
     every = [] if totals.every is None else [totals.every]
     if any(number <= 0 for number in every):
         raise TopologyError(f"{_NAME}: every={totals.every} has no multiples to cross. Use a positive number.")
-    size = re.fullmatch(r"DECIMAL\((\d+), (\d+)\)", totals.kind)
-    digits, scale = (19, 0) if size is None else map(int, size.groups())
-    odd_ones = [number for number in (*totals.thresholds, *every) if not _fits(number, digits, scale)]
+    digits, scale = totals.size
+    odd_ones = [number for number in (*totals.thresholds, *every) if not totals.can_be(number)]
     if odd_ones:
         raise TopologyError(
             f"{_NAME}: a total of type {totals.kind} is never {', '.join(map(str, odd_ones))}. Give thresholds with at "
@@ -360,11 +384,3 @@ def _check_amount(column: Column) -> None:
             "after the point.",
             column=column.name,
         )
-
-
-def _fits(number: Number, digits: int, scale: int) -> bool:
-    """Whether a total with these digits, ``scale`` of them after the point, can be exactly that number."""
-    if not isinstance(number, int | Decimal):
-        return False
-    units = Fraction(number) * 10**scale
-    return bool(units.denominator == 1 and abs(units) < 10**digits)

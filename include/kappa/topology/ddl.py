@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from kappa.errors import TopologyError
+from kappa.topology.earlier_code import refuse
 
 #: Spark's SQL type names -> the names in a Delta schema (Delta protocol, "Primitive Types").
 _PRIMITIVES = {
@@ -28,6 +29,14 @@ _PRIMITIVES = {
     "TIMESTAMPTZ": "timestamp",
     "TIMESTAMPLTZ": "timestamp",
 }
+
+#: The names that a message proposes.
+_NAMES = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "BOOLEAN", "DOUBLE", "FLOAT", "BINARY", "DATE", "TIMESTAMP")
+#: Types with types or numbers within them -> how many; a DECIMAL may have fewer.
+_PARTS = {"ARRAY": 1, "MAP": 2, "STRUCT": 1, "DECIMAL": 2}
+_WHOLE = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, BIGINT>", "STRUCT": "STRUCT<id: STRING>", "TEXT": "STRING"}
+_MOST_DIGITS = 38
+_WRITE = "Write names and types: 'id STRING NOT NULL, amount BIGINT'."
 
 #: The way from a column to a field within it: a name for the field of a STRUCT, None for each element of an ARRAY or
 #: value of a MAP.
@@ -62,25 +71,47 @@ class Column:
         return f"{quote(self.name)} {self.type}" + ("" if self.nullable else " NOT NULL")
 
 
-@lru_cache(maxsize=256)
 def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     """Columns of a Spark DDL schema.
 
     Raises:
-        TopologyError: the DDL does not parse, names a column twice, or uses a type that Delta cannot keep.
+        TopologyError: the DDL does not parse, names a column twice, uses a type that Delta cannot keep, or has more
+            than names, types, ``NOT NULL`` and comments.
     """
+    if not isinstance(ddl, str):
+        raise TopologyError(f"The schema of {what} is {ddl!r}, which is not a text. {_WRITE}", ddl=repr(ddl))
+    columns, dropped = _parsed(ddl, what)
+    if dropped:
+        refuse(
+            f"The schema of {what} has {', '.join(map(repr, dropped))}, which a schema of Kappa does not keep. Write "
+            "only names, types, NOT NULL and COMMENT.",
+            ddl=ddl,
+        )
+    return columns
+
+
+@lru_cache(maxsize=256)
+def _parsed(ddl: str, what: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """Columns of a schema, and its parts that no column keeps."""
     import sqlglot  # 0.1 s: only a process that defines a topology needs it
     from sqlglot import expressions
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
-    except SqlglotError as error:
-        raise TopologyError(f"The schema of {what} is not Spark DDL: {ddl!r}.", ddl=ddl) from error
+        # The end is on a line of its own, where no comment hides it.
+        (tree,) = sqlglot.parse(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
+    except (SqlglotError, ValueError) as error:  # it does not parse, or is several statements
+        raise TopologyError(f"The schema of {what} is not Spark DDL: {ddl!r}. {_WRITE}", ddl=ddl) from error
+    schema = tree.this if tree is not None else None
+    further = [] if tree is None else [part for part in ("properties", "expression") if tree.args.get(part)]
+    if not isinstance(tree, expressions.Create) or not isinstance(schema, expressions.Schema) or further:
+        raise TopologyError(f"The schema of {what} has more than columns: {ddl!r}. {_WRITE}", ddl=ddl)
     columns = []
-    for item in tree.this.expressions:
+    for item in schema.expressions:
         if not isinstance(item, expressions.ColumnDef) or item.kind is None:
-            raise TopologyError(f"The schema of {what} has a part without a type: {item.sql('spark')!r}.", ddl=ddl)
+            raise TopologyError(
+                f"The schema of {what} has a part without a type: {item.sql('spark')!r}. {_WRITE}", ddl=ddl
+            )
         columns.append(
             Column(
                 name=item.name,
@@ -91,7 +122,20 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
             )
         )
     _check_names([column.name for column in columns], what, ddl)
-    return tuple(columns)
+    return tuple(columns), tuple(_dropped(schema))
+
+
+def _dropped(schema: Any) -> list[str]:
+    """What a schema says about its columns besides NOT NULL and comments, as text."""
+    from sqlglot import expressions
+
+    dropped = []
+    for constraint in schema.find_all(expressions.ColumnConstraint):
+        kind = constraint.kind
+        is_null = isinstance(kind, expressions.NotNullColumnConstraint) and kind.args.get("allow_null")
+        if is_null or not isinstance(kind, expressions.NotNullColumnConstraint | expressions.CommentColumnConstraint):
+            dropped.append("NULL" if is_null else kind.sql("spark"))
+    return dropped
 
 
 def keyed_otherwise(kind: Any) -> bool:
@@ -158,8 +202,16 @@ def _delta(kind: Any, what: str) -> Any:
     name = kind.this.name
     inner = kind.expressions
     if name == "DECIMAL":
-        size = [part.name for part in inner] + ["10", "0"][len(inner) :]
-        return f"decimal({size[0]},{size[1]})"
+        return _decimal(kind, what)
+    if name == "STRUCT" and inner:
+        _check_names([part.name for part in inner], what, kind.sql("spark"))
+        return {"type": "struct", "fields": [_field(part.name, _delta(part.kind, what)) for part in inner]}
+    if name in (*_PARTS, *_PRIMITIVES) and len(inner) != _PARTS.get(name, 0):
+        raise TopologyError(
+            f"The schema of {what} uses type {kind.sql('spark')} with {len(inner)} parts. Write it like "
+            f"{_WHOLE.get(name, name)}.",
+            type=kind.sql("spark"),
+        )
     if name == "ARRAY":
         return {"type": "array", "elementType": _delta(inner[0], what), "containsNull": True}
     if name == "MAP":
@@ -169,15 +221,26 @@ def _delta(kind: Any, what: str) -> Any:
             "valueType": _delta(inner[1], what),
             "valueContainsNull": True,
         }
-    if name == "STRUCT":
-        _check_names([part.name for part in inner], what, kind.sql("spark"))
-        return {"type": "struct", "fields": [_field(part.name, _delta(part.kind, what)) for part in inner]}
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     raise TopologyError(
-        f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.",
+        f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta. Use another one: "
+        f"DECIMAL, ARRAY, MAP, STRUCT, {', '.join(_NAMES)}.",
         type=kind.sql("spark"),
     )
+
+
+def _decimal(kind: Any, what: str) -> str:
+    size = [part.name for part in kind.expressions]
+    digits, scale = (*size, *("10", "0")[len(size) :])[:2]
+    is_size = len(size) <= _PARTS["DECIMAL"] and digits.isdecimal() and scale.isdecimal()
+    if not is_size or not 1 <= int(digits) <= _MOST_DIGITS or int(scale) > int(digits):
+        raise TopologyError(
+            f"The schema of {what} uses type {kind.sql('spark')}. A DECIMAL has 1 to {_MOST_DIGITS} digits, and at "
+            "most all of them after the point: write it like DECIMAL(12,2).",
+            type=kind.sql("spark"),
+        )
+    return f"decimal({digits},{scale})"
 
 
 def _is_required(item: Any) -> bool:
@@ -204,6 +267,26 @@ def _required(kind: Any) -> Iterator[Path]:
 def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
     """One column's name, or those of several, always as several."""
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def column_names(what: str, argument: str, names: object, example: str = "id") -> tuple[str, ...]:
+    """One name of a column, or several, as an author gave them.
+
+    Args:
+        what: the member, for messages.
+        argument: its argument.
+        names: the names.
+        example: such a name.
+
+    Raises:
+        TopologyError: they are not names.
+    """
+    each = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in each):
+        raise TopologyError(
+            f"{what} has {argument}={names!r}, which is not a name or a list of names. Write {argument}={example!r}."
+        )
+    return each
 
 
 def quote(name: str) -> str:

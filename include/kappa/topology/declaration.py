@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
+from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Emission
+from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import Append, Check, Source, Table, Topic
-from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
+from kappa.topology.members.topic import check_distinct_names, check_topics, sent_columns
 from kappa.topology.objections import EPOCH, approvals_objection, name_objection
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
@@ -44,6 +46,7 @@ __all__ = [
 Effects = Mapping[str, "DataFrame"]
 #: None if operators have all the effects.
 Step = Callable[["Slice"], Effects | None]
+_OUTPUT = "Declare what it keeps: outputs=[Append(name='rows', schema='id STRING NOT NULL')]."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +98,11 @@ class Topology:
     owner: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("sources", "operators", "tables", "outputs", "checks", "thresholds"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check_own(self)
+        for name in LISTS:
+            object.__setattr__(self, name, entries(self.name, name, getattr(self, name)))
         object.__setattr__(self, "tables", _all_tables(self))
         _check_operators(self)
-        object.__setattr__(self, "step", self.step or step_of(self.operators))
         # A copy of a topology (dataclasses.replace) already has the output.
         late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
@@ -109,14 +112,11 @@ class Topology:
                 "automatically. Give it another name.",
                 name=self.name,
             )
+        if not self.tables and not self.appends:
+            refuse(f"Topology {self.name!r} has neither a table nor an append output: it would do nothing. {_OUTPUT}")
+        object.__setattr__(self, "step", self.step or step_of(self.operators))
         if self.has_event_time:
             object.__setattr__(self, "outputs", (*self.outputs, late))
-        if wrong := name_objection(self.name):
-            raise TopologyError(wrong, name=self.name)
-        if not self.version:
-            raise TopologyError(f"Topology {self.name!r} has no version.")
-        if wrong := approvals_objection(self.name, self.approvals):
-            raise TopologyError(wrong, name=self.name)
         if not is_owner(self.owner):
             raise TopologyError(
                 f"Topology {self.name!r} has the owner {self.owner!r}: an owner is a text of at most {MOST} letters, "
@@ -135,16 +135,13 @@ class Topology:
                 name=epochs[0],
             )
         _check_unique(self.name, "topic", [topic.name for topic in self.topics])
-        if not self.tables and not self.appends:
-            raise TopologyError(
-                f"Topology {self.name!r} has neither a table nor an append output: it would do nothing."
-            )
         for name, hint in unknown(limits_of(self.thresholds), self.measures).items():
             raise TopologyError(f"Topology {self.name!r} has nothing that threshold {name!r} could limit. {hint}")
         check_topics(self.name, self.topics, (*self.tables, *self.appends), self.source_topics)
         if self.name in {source.of for source in self.sources}:
             raise TopologyError(f"Topology {self.name!r} has a source of={self.name!r}: it would feed itself.")
-        check_versioned_names(self.name, self.topics, self.source_topics)
+        upstream = [source.topic for source in self.sources if source.of is not None]
+        check_distinct_names(self.name, self.topics, self.source_topics, upstream)
 
     @property
     def has_event_time(self) -> bool:
@@ -253,14 +250,31 @@ def step_of(operators: Sequence[Operator[Any]]) -> Step:
     return call_operators
 
 
+def _check_own(topology: Topology) -> None:
+    """Check name, version, approvals, step and schedule, which others are named by."""
+    if wrong := name_objection(topology.name):
+        raise TopologyError(wrong, name=topology.name)
+    if wrong := approvals_objection(topology.name, topology.approvals):
+        raise TopologyError(wrong, name=topology.name)
+    what = f"Topology {topology.name!r}"
+    if not topology.version:
+        raise TopologyError(f"{what} has no version. Give it one: version='1'.")
+    if not isinstance(topology.version, str):
+        refuse(f"{what} has version={topology.version!r}, which is not a text. Write version='{topology.version}'.")
+    if topology.step is not None and not callable(topology.step):
+        raise TopologyError(
+            f"{what} has step={topology.step!r}, which is not a function. Define one, def step(slice): ..., and write "
+            "step=step."
+        )
+    if topology.reprocess is not None and not isinstance(topology.reprocess, Schedule):
+        refuse(
+            f"{what} has reprocess={topology.reprocess!r}, which is not a Schedule, so that nothing is recomputed. "
+            "Write reprocess=Schedule(cron='0 3 * * 0')."
+        )
+
+
 def _all_tables(topology: Topology) -> tuple[Table, ...]:
     """Tables of the operators, then the others; a copy of a topology (dataclasses.replace) already has them."""
-    for operator in topology.operators:
-        if not isinstance(operator, Operator):
-            raise TopologyError(
-                f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
-                "the result of a function of kappa.operators."
-            )
     own = [table for operator in topology.operators for table in operator.tables_beside(topology.operators)]
     operator_tables, others = [], list(topology.tables)
     for table in own:
@@ -296,7 +310,10 @@ def _check_operators(topology: Topology) -> None:
                     "among its operators. List that too."
                 )
         for stream in operator.streams if topology.step is None else ():
-            stream.check_unshaped()
+            try:
+                stream.check_unshaped()
+            except TopologyError as error:
+                refuse(str(error))
         for one in (one for item in operator.streams for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:
                 topics = sorted(source.topic for source in topology.sources)

@@ -15,8 +15,8 @@ MOST = 100
 EPOCH = re.compile(r"e\d{4,}")
 
 
-def name_objection(name: str) -> str:
-    """Why a text cannot be the name of a topology; empty if it can.
+def name_objection(name: object) -> str:
+    """Why a value cannot be the name of a topology; empty if it can.
 
     Examples:
         >>> [name_objection(text) for text in ("retail.loyalty", "a" * 100)]
@@ -24,13 +24,13 @@ def name_objection(name: str) -> str:
         >>> [bool(name_objection(text)) for text in ("retail spending", "Retail.Orders", "a.e0001", "a" * 101)]
         [True, True, True, True]
     """
+    if not isinstance(name, str) or not MEMBER_NAME.fullmatch(name):
+        return f"Topology name {name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
     if any(EPOCH.fullmatch(part) for part in name.split(".")[1:]):
         return (
             f"Topology {name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
             "kappa.<topology>.e0001, would have two meanings. Give it another name."
         )
-    if not MEMBER_NAME.fullmatch(name):
-        return f"Topology name {name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
     if len(name) > MOST:
         return (
             f"Topology name {name!r} has {len(name)} characters: it is a tag of Airflow, which has at most {MOST}. "

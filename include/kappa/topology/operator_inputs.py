@@ -10,6 +10,7 @@ from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Source, Table
+from kappa.topology.members.descriptions import described
 from kappa.topology.slice import MARK, Slice
 from kappa.topology.times.event_time import Frontier, least
 
@@ -216,11 +217,11 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_s
         TopologyError: ``of`` is something else, or has no event time although the operator needs it.
     """
     each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
-    odd = next((one for one in each if not isinstance(one, Source | Emission)), of if not each else None)
-    if odd is not None:
+    odd = [one for one in each if not isinstance(one, Source | Emission)] or ([] if each else [of])
+    if odd:
         raise TopologyError(
-            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source, or with rows of "
-            "another operator: hours.final, paid.rows."
+            f"{operator} is declared with {described(odd[0])}. Declare it with a source, or with rows of another "
+            "operator: hours.final, paid.rows."
         )
     for one in each:
         if is_timed and _behind(one) is None:

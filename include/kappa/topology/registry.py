@@ -25,6 +25,7 @@ from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
+from kappa.topology.earlier_code import earlier_code
 from kappa.topology.objections import approvals_objection, name_objection
 from kappa.topology.owner import is_owner
 from kappa.topology.undeclared import undeclared_reads
@@ -194,6 +195,17 @@ def load_apart(folder: Path, name: str) -> Topology:
         for module in [module for module in sys.modules if module.partition(".")[0] in beside]:
             del sys.modules[module]
         sys.modules.update(others)
+
+
+def load_stored(folder: Path, name: str) -> Topology:
+    """The topology of that name in code that an epoch ran, as :func:`load_apart` loads it.
+
+    Raises:
+        UnknownTopologyError: no file declares it.
+        CodeError: its file does not import.
+    """
+    with earlier_code():
+        return load_apart(folder, name)
 
 
 def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:

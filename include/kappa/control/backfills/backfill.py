@@ -81,7 +81,7 @@ def _computed(
     config: Config, spark: LazySession, backfill: Backfill, writer: str, progress: Callable[[str], None]
 ) -> Computed:
     paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
-    topology = registry.load_apart(
+    topology = registry.load_stored(
         code_store.extract(config.lake, backfill.code, config.home) / "topologies", backfill.topology
     )
     start, end = ranges_start(backfill.reads), ranges_end(backfill.reads)

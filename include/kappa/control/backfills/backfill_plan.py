@@ -80,7 +80,7 @@ def propose(
     record = epochs_of(config.lake).record(topology)
     epoch = record.epoch(record.live_epoch())
     code = code_store.extract(config.lake, epoch.code, config.home)
-    loaded = registry.load_apart(code / "topologies", topology)
+    loaded = registry.load_stored(code / "topologies", topology)
     names = [append.name for append in loaded.appends] + [table.name for table in windowed_tables(loaded)]
     selection = tuple(outputs) or tuple(names)
     backfill = Backfill(

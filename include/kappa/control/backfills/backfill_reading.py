@@ -143,7 +143,7 @@ def _other_parameters(
 ) -> list[Finding]:
     for code in codes:
         folder = code_store.extract(config.lake, code, config.home)
-        before = registry.load_apart(folder / "topologies", backfill.topology)
+        before = registry.load_stored(folder / "topologies", backfill.topology)
         findings = backfill_rules.other_parameters(backfill.topology, changed(before, topology, members))
         if findings:
             return findings

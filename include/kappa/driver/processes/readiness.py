@@ -40,7 +40,7 @@ def answer(folder: Path, topology: str) -> dict[str, Any]:
     from kappa.topology import registry
     from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 
-    loaded = registry.load(folder, topology)
+    loaded = registry.load_stored(folder, topology)
     return {"masked": masked_of(loaded), "times": timings_as_dict(timings_of(loaded.sources))}
 
 

@@ -14,6 +14,7 @@ from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Source
 from kappa.topology.ddl import Column, columns_of, names_of
 from kappa.topology.emission import Emission
+from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import rows_input
 
@@ -135,7 +136,7 @@ def check_changes_of(of: Source, key: Key, what: str) -> None:
     """
     if not isinstance(of, Source):
         raise TopologyError(
-            f"{what} is declared with {type(of).__name__} {of!r}. Positions of two sources cannot be compared, and "
+            f"{what} is declared with {described(of)}. Positions of two sources cannot be compared, and "
             "rows that an operator emits have none: declare it with one source that has envelope='debezium'."
         )
     if of.envelope == "none":

@@ -9,7 +9,7 @@ from typing import get_args
 
 from kappa.errors import TopologyError
 from kappa.topology import reserved
-from kappa.topology.ddl import Column, columns_of, is_numeric, names_of
+from kappa.topology.ddl import Column, column_names, columns_of, is_numeric
 from kappa.topology.emission import Cuts, Emission
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.times.event_time import Reach
@@ -59,10 +59,11 @@ class Table:
     internal: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", names_of(self.key))
-        object.__setattr__(self, "masked", names_of(self.masked))
-        object.__setattr__(self, "internal", names_of(self.internal))
         _check_name("table", self.name)
+        what = f"Table {self.name!r}"
+        object.__setattr__(self, "key", column_names(what, "key", self.key))
+        object.__setattr__(self, "masked", column_names(what, "masked", self.masked))
+        object.__setattr__(self, "internal", column_names(what, "internal", self.internal))
         _check_cuts("Table", self.name, self.cuts)
         columns = {column.name: column for column in self.columns}
         reserved.check_names(
@@ -131,6 +132,7 @@ class Append:
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
+        _check_name("output", self.name)
         if self.of is not None and not isinstance(self.of, Emission):
             raise TopologyError(
                 f"Output {self.name!r} is of {type(self.of).__name__}. Name the rows of an operator: of=windows.final, "
@@ -145,9 +147,9 @@ class Append:
         if self.of is not None:
             object.__setattr__(self, "schema", self.schema or self.of.schema)
             object.__setattr__(self, "cuts", self.of.cuts if self.cuts == "any" else self.cuts)
-        object.__setattr__(self, "masked", names_of(self.masked))
-        object.__setattr__(self, "partition_by", names_of(self.partition_by))
-        _check_name("output", self.name)
+        what = f"Output {self.name!r}"
+        object.__setattr__(self, "masked", column_names(what, "masked", self.masked))
+        object.__setattr__(self, "partition_by", column_names(what, "partition_by", self.partition_by))
         _check_cuts("Output", self.name, self.cuts)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
@@ -179,8 +181,11 @@ def _check_cuts(kind: str, name: str, cuts: Cuts) -> None:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if not _MEMBER.fullmatch(name):
-        raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+    if not isinstance(name, str) or not _MEMBER.fullmatch(name):
+        raise TopologyError(
+            f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_'). Write it like "
+            "name='spending'."
+        )
 
 
 def _check_internal(table: Table, columns: Iterable[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from kappa.errors import TopologyError
 from kappa.topology import reserved
-from kappa.topology.ddl import Column, columns_of, keyed_otherwise, names_of
+from kappa.topology.ddl import Column, column_names, columns_of, keyed_otherwise
+from kappa.topology.schemas.default_values import default_values
 from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, DECIMALS, ENVELOPES, SOURCE_TIME, Decimals, Envelope
 from kappa.topology.schemas.wire_schemas import (
     BY_SCHEMA_ID,
@@ -43,6 +44,7 @@ RECORD_COLUMNS = {
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
 #: Key formats of one column -> the types that it may have; None for any plain one.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RECORD_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -58,8 +60,8 @@ class Source:
             registry's wire format; ``string`` and ``bytes`` give one column ``value``.
         record: names of the accepted record types of ``avro`` values, with or without their namespace; other types are
             dead letters. Empty: any.
-        defaults: for ``avro``, column -> its value, as JSON, if the schema that wrote a value does not have the field:
-            ``{"currency": "EUR"}``. Without a default it is null.
+        defaults: for ``avro``, column -> its value if the schema that wrote a value does not have the field:
+            ``{"currency": "EUR"}``. It is a JSON value, or a Decimal, bytes, date or datetime. Without one it is null.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         key_schema: Spark DDL of the record's key, for example ``id BIGINT``. A column that the value's schema also has
             is taken from the key if the value does not have it; other columns are added to the row. A record without
@@ -123,9 +125,14 @@ class Source:
     sensitive: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.topic, str) or not _TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
+            raise TopologyError(
+                f"Source {self.topic!r} is not a topic that Kafka can have: letters, digits, '.', '_' and '-', at most "
+                "249. Write it like topic='orders'."
+            )
         if self.format not in FORMATS:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
-        if self.of is not None and not MEMBER_NAME.fullmatch(self.of):
+        if self.of is not None and not (isinstance(self.of, str) and MEMBER_NAME.fullmatch(self.of)):
             raise TopologyError(
                 f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the topology whose versioned "
                 "topic output it is."
@@ -142,7 +149,7 @@ class Source:
                 f"{'Avro' if self.format == 'avro' else 'JSON'} does not support. Use STRING, or ARRAY<STRUCT<key: "
                 "..., value: ...>>, which is how Kappa writes such a MAP."
             )
-        object.__setattr__(self, "record", names_of(self.record))
+        object.__setattr__(self, "record", column_names(f"Source {self.topic!r}", "record", self.record, "OrderPlaced"))
         if self.envelope != "none" and self.key_schema and self.key_format == "text":
             object.__setattr__(self, "key_format", self.format)
         _check_envelope(self)
@@ -288,10 +295,20 @@ def _check_record(source: Source) -> None:
         raise TopologyError(
             f"{what}: record {odd} is not a name of an Avro record, like OrderPlaced or shop.OrderPlaced."
         )
+    if not isinstance(source.defaults, Mapping):
+        raise TopologyError(
+            f"{what} has defaults={source.defaults!r}, which is not a dict from columns to values. Write "
+            "defaults={'currency': 'EUR'}."
+        )
     columns = [column.name for column in source.value_columns]
     unknown = sorted(set(source.defaults) - set(columns))
     if unknown:
-        raise TopologyError(f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}.")
+        raise TopologyError(
+            f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}. Name its columns."
+        )
+    has_numeric_times = source.timestamps != "text"
+    values = default_values(what, source.value_columns, source.defaults, has_numeric_times=has_numeric_times)
+    object.__setattr__(source, "defaults", values)
 
 
 def _check_key(source: Source) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, names_of
+from kappa.topology.ddl import Column, column_names
+from kappa.topology.earlier_code import refuse
 from kappa.topology.members.delta_tables import Append, Table
 from kappa.topology.revisions import operator_of
 from kappa.topology.schemas.value_schemas import value_schema
@@ -16,6 +17,8 @@ from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, TOPIC_FORMATS, Top
 
 #: Kafka allows 249 characters; an epoch's number with ``.e`` takes six, and may later take more.
 _LONGEST_VERSIONED = 240
+#: The platform's own topics: markers and changelogs of an epoch.
+_OF_EPOCHS = re.compile(r"kappa\..+\.e\d{4,}\.(markers|.+\.changelog)")
 #: The effect of a replay on readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
 
@@ -54,12 +57,19 @@ class Topic:
     columns: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", names_of(self.key))
-        object.__setattr__(self, "columns", names_of(self.columns))
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
+        _check_name(self.name)
+        what = f"Topic {self.name!r}"
+        if not isinstance(self.of, str):
             raise TopologyError(
-                f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
+                f"{what} is of {type(self.of).__name__}. Write the name of a table or append output: of='rows'."
             )
+        object.__setattr__(self, "key", column_names(what, "key", self.key))
+        object.__setattr__(self, "columns", column_names(what, "columns", self.columns))
+        if not self.key:
+            refuse(f"{what} has key=[], and a record needs a key. Name at least one column: key='id'.")
+        for argument, names in (("key", self.key), ("columns", self.columns)):
+            if len(set(names)) < len(names):
+                refuse(f"{what} has {argument}={list(names)}, which names a column twice. Name each once.")
         if self.format not in TOPIC_FORMATS:
             raise TopologyError(
                 f"Topic {self.name!r}: format {self.format!r} is not one of {', '.join(TOPIC_FORMATS)}."
@@ -136,14 +146,30 @@ def check_topics(
             raise TopologyError(f"Topology {topology!r} reads and writes topic {topic.name!r}: it would feed itself.")
 
 
-def check_versioned_names(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
-    """Refuse names that could make an epoch's versioned topic collide with another one; Kafka treats '.' and '_'
-    alike.
+def check_distinct_names(
+    topology: str, topics: Iterable[Topic], sources: Collection[str], upstream: Collection[str]
+) -> None:
+    """Refuse names of which Kafka would have only one, or that could make an epoch's versioned topic collide with
+    another one; Kafka treats '.' and '_' alike.
+
+    Args:
+        topology: name of the topology.
+        topics: its topic outputs.
+        sources: names of the topics that it reads.
+        upstream: those of them that are versioned topics of another topology.
 
     Raises:
-        TopologyError: one may.
+        TopologyError: two may collide.
     """
     declared_topics = list(topics)
+    names: dict[str, str] = {_for_kafka(name): name for name in sources if name not in upstream}
+    for topic in declared_topics:
+        other = topic.name if topic.is_versioned else names.setdefault(_for_kafka(topic.name), topic.name)
+        if other != topic.name:
+            refuse(
+                f"Topology {topology!r}: topics {other!r} and {topic.name!r} would collide in Kafka, where '.' and "
+                "'_' count as one character. Rename one of them."
+            )
     versioned = [topic.name for topic in declared_topics if topic.is_versioned]
     others = [*(topic.name for topic in declared_topics if not topic.is_versioned), *sources]
     for name in versioned:
@@ -185,6 +211,22 @@ def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table "
             f"{of.name!r} is keyed by {list(of.key)}. Use key={list(of.key)}, so that each record stands for one row."
+        )
+
+
+def _check_name(name: str) -> None:
+    """Refuse names that Kafka does not allow, or that belong to Kafka or the platform."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
+        raise TopologyError(
+            f"Topic {name!r} is not a name that Kafka allows: letters, digits, '.', '_' and '-', and not only '.' or "
+            "'..'. Write it like name='spending'."
+        )
+    if name.startswith("__"):
+        refuse(f"Topic {name!r} has a name like Kafka's own topics, which begin with '__'. Give it another name.")
+    if _OF_EPOCHS.fullmatch(name):
+        refuse(
+            f"Topic {name!r} has the name of a topic in which Kappa keeps markers or changes of an epoch. Give it "
+            "another name."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kappa.errors import TopologyError
+from kappa.topology.earlier_code import refuse
 
 _UNITS = {
     "millisecond": 1,
@@ -14,6 +15,9 @@ _UNITS = {
     "day": 86_400_000,
     "week": 7 * 86_400_000,
 }
+#: Ten thousand years.
+_LONGEST_DAYS = 3_650_000
+_LONGEST_MS = _LONGEST_DAYS * _UNITS["day"]
 _PART = re.compile(r"\s*(\d+)\s+([a-z]+?)s?(?=\s|,|$),?", re.IGNORECASE)
 
 
@@ -27,6 +31,8 @@ def milliseconds(text: str, what: str = "The duration") -> int:
     Raises:
         TopologyError: the text is not a length of time.
     """
+    if not isinstance(text, str):
+        raise TopologyError(f"{what} {text!r} is not a length of time. Write it as '10 seconds'.", duration=repr(text))
     total, at = 0, 0
     while at < len(text.rstrip()):
         part = _PART.match(text, at)
@@ -39,6 +45,12 @@ def milliseconds(text: str, what: str = "The duration") -> int:
         total, at = total + int(part[1]) * _UNITS[part[2].lower()], part.end()
     if not at:
         raise TopologyError(f"{what} is empty. Write it as '10 seconds'.", duration=text)
+    if total > _LONGEST_MS:
+        refuse(
+            f"{what} {text!r} is longer than {_LONGEST_DAYS:,} days: sums of times would leave the range of TIMESTAMP. "
+            "Use a shorter one.",
+            duration=text,
+        )
     return total
 
 

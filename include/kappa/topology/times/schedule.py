@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kappa import zones
 from kappa.errors import TopologyError
+from kappa.topology.earlier_code import refuse
 
 #: What croniter draws at random or by a hash, in each process anew: "r", "R(0-5)", "h/15".
 _DRAWN = re.compile(r"[rh](?![a-z])", re.IGNORECASE)
@@ -45,7 +46,7 @@ class Schedule:
             )
         wrong = zones.objection(self.zone)
         if wrong:
-            raise TopologyError(f"Schedule {self.cron!r}: zone {wrong}")
+            refuse(f"Schedule {self.cron!r}: zone {wrong}")
 
 
 def is_cron(text: object) -> bool:

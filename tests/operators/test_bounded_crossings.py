@@ -1,0 +1,72 @@
+"""One row crosses a bounded number of multiples, and a total's thresholds are numbers that it can reach."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kappa import Slice, Source
+from kappa.errors import TopologyError
+from kappa.operators import running_total
+
+MOST = 100_000
+
+
+def crossings(spark: SparkSession, kind: str, amount: str, before: str | None, **thresholds: Any) -> int:
+    """How many rows one amount makes, after a total before it."""
+    source = Source(topic="in", schema=f"id STRING, n {kind}")
+    sums = running_total(source, key="id", amount="n", total="so_far", table="sums", **thresholds)
+    place = "'in' AS _topic, 0 AS _partition, 0L AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+    rows = spark.sql(f"SELECT 'a' AS id, CAST('{amount}' AS {kind}) AS n, {place}")
+    total = "BIGINT" if kind == "BIGINT" else "DECIMAL(20, 2)"
+    state = spark.sql(f"SELECT 'a' AS id, CAST('{before or 0}' AS {total}) AS so_far").where(str(before is not None))
+    frame = sums(Slice(seq=1, records={"in": rows}, tables={"sums": state})).crossings
+    assert frame is not None
+    return frame.count()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("kind", "amount", "before", "every", "count"),
+    [
+        ("BIGINT", str(MOST), None, 1, MOST),
+        ("BIGINT", "-9223372036854775807", "5", 1, 0),
+        ("BIGINT", "10", "9223372036854775000", 1, 10),
+        ("BIGINT", "9223372036854775807", None, 2**62, 1),
+        ("DECIMAL(10,2)", "1000.00", None, Decimal("0.01"), MOST),
+        ("DECIMAL(10,2)", "1000.00", "-0.50", Decimal("0.01"), MOST - 50),
+    ],
+)
+def test_a_row_crosses_up_to_the_bound(
+    spark: SparkSession, kind: str, amount: str, before: str | None, every: Any, count: int
+) -> None:
+    assert crossings(spark, kind, amount, before, every=every) == count
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("kind", "amount", "before", "every"),
+    [
+        ("BIGINT", str(MOST + 1), None, 1),
+        ("BIGINT", "1000000000000000000", "3", 1),
+        ("DECIMAL(10,2)", "1000.01", None, Decimal("0.01")),
+    ],
+)
+def test_a_row_that_crosses_more_fails_its_slice_with_what_to_do(
+    spark: SparkSession, kind: str, amount: str, before: str | None, every: Any
+) -> None:
+    with pytest.raises(
+        PySparkException, match=f"past more than 100,000 multiples of every={every}, .* Use a larger ev"
+    ):
+        crossings(spark, kind, amount, before, every=every)
+
+
+@pytest.mark.parametrize("threshold", [2**63, -(2**63), 10**19 - 1, Decimal("0.5")])
+def test_a_threshold_that_no_integer_reaches_is_refused(threshold: Any) -> None:
+    source = Source(topic="in", schema="id STRING, n BIGINT")
+    with pytest.raises(TopologyError, match="a total of type BIGINT is never"):
+        running_total(source, key="id", amount="n", total="so_far", table="sums", thresholds=[threshold])
