@@ -54,8 +54,8 @@ def check(options: Mapping[str, str]) -> None:
     for name, value in options.items():
         _check_text(name, value)
     for name in _SWITCHES:
-        if (value := options.get(name)) is not None and value.lower() not in (*_TRUE, *_FALSE):
-            raise _refusal(name, f"is {value!r}, which is neither on nor off", "Set it to true or false.")
+        if (switch := options.get(name)) is not None and switch.lower() not in (*_TRUE, *_FALSE):
+            raise _refusal(name, f"is {switch!r}, which is neither on nor off", "Set it to true or false.")
     if (region := options.get("aws_region")) is not None and not _REGION.fullmatch(region):
         raise _refusal("aws_region", f"is {region!r}, which is not the name of a region", "Set it to one.")
     if (endpoint := options.get("aws_endpoint_url")) is not None:
