@@ -16,10 +16,9 @@ from kappa.topology.emission import Emission
 from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import Append, Check, Source, Table, Topic
 from kappa.topology.members.topic import check_distinct_names, check_topics, sent_columns
-from kappa.topology.objections import EPOCH, approvals_objection, name_objection
+from kappa.topology.objections import EPOCH, MOST, approvals_objection, is_owner, name_objection
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
-from kappa.topology.owner import MOST, is_owner
 from kappa.topology.readers import made_alone
 from kappa.topology.slice import Slice
 from kappa.topology.thresholds import Threshold, limits_of, unknown

@@ -26,8 +26,7 @@ from typing import Any
 from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
 from kappa.topology.earlier_code import earlier_code
-from kappa.topology.objections import approvals_objection, name_objection
-from kappa.topology.owner import is_owner
+from kappa.topology.objections import approvals_objection, is_owner, name_objection
 from kappa.topology.undeclared import undeclared_reads
 
 #: Names that no module beside topologies may have: their folder comes first while they are imported.
