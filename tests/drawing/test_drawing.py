@@ -65,7 +65,7 @@ def hostile(name: str) -> Graph:
         table = Table(name="t", key=[name], schema=schema, made_by=name)
     except Exception:  # no name of a column
         table = Table(name="t", key=["symbol"], schema=ROW, made_by=name)
-    topology = prices(version=name or "1", sources=[Source(topic=name, format="string")], tables=[table], outputs=[])
+    topology = prices(version=name or "1", sources=[Source(topic="ticks", format="string")], tables=[table], outputs=[])
     return graph_of(topology)
 
 

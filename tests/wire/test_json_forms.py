@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kappa.errors import TopologyError
 from kappa.kafka.changelogs import changelog_records
 from kappa.topology import Source, Table
+from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
 from kappa.wire.decoding import frame_of, rows_of
 from kappa.wire.json.json_forms import json_forms
 
@@ -30,7 +31,9 @@ MICROS = st.one_of(
     ),
     st.just(253_402_300_800_000_000),
 )
-DAYS = st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, -1, -719_162, -719_163, 2_932_896, 2_932_897]))
+#: Dates at the ends of the type, around 1970, and at the first and last of Python.
+EDGES = (FIRST_DAY, LAST_DAY, 0, -1, -719_162, -719_163, 2_932_896, 2_932_897)
+DAYS = st.one_of(st.integers(FIRST_DAY, LAST_DAY), st.sampled_from(EDGES))
 
 
 def bits(count: int) -> st.SearchStrategy[int]:
