@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from kappa.errors import TopologyError, UsageError
+from kappa.operators import newest_by
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.registry import load
@@ -43,6 +44,14 @@ def test_tables_are_kept_between_slices(loyalty: TopologyDriver) -> None:
         {"CustomerCardNo": "c2", "TotalLoyaltyPoints": Decimal("0.2000")},
     ]
     assert [row["InvoiceNumber"] for row in loyalty.rows("notifications")] == ["1", "2", "3"]
+
+
+def test_rows_with_times_beyond_pythons_years_have_their_json_forms(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="id STRING NOT NULL, day DATE, at TIMESTAMP")
+    newest = newest_by(source, key="id", table="newest")
+    driver = TopologyDriver(Topology(name="a.far", version="1", sources=[source], operators=[newest]), spark)
+    driver.pipe([Input(topic="in", value={"id": "a", "day": "+12026-01-01", "at": "+12026-01-01T00:00:00Z"})])
+    assert driver.rows("newest") == [{"id": "a", "day": "+12026-01-01", "at": "+12026-01-01T00:00:00.000000Z"}]
 
 
 def test_values_sent_to_a_topic_are_bytes(loyalty: TopologyDriver) -> None:

@@ -34,6 +34,7 @@ from kappa.topology.times.event_time import Frontier, frontier_of, least
 from kappa.wire.batches import Start
 from kappa.wire.encoding import topic_records
 from kappa.wire.inputs import input_key, input_schemas, input_value, output_encoder
+from kappa.wire.json.json_forms import python_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -320,7 +321,7 @@ class TopologyDriver:
 
     @staticmethod
     def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
-        return rows[name].to_pylist() if name in rows else []
+        return python_rows(rows[name]) if name in rows else []
 
     def _keys(self, name: str) -> int:
         """How many keys a table had so far, deleted ones included."""
