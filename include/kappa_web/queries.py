@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import Field
 
-from kappa import control
 from kappa.delta import table_files
+from kappa.driver.processes.process import status_or_problem
 from kappa.errors import UsageError
 from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
@@ -355,7 +355,7 @@ def _snapshot(view: View, stale: Staleness) -> dict[str, Any]:
 def _metadata(lake: Lake, view: View, stale: Staleness) -> Mapping[str, Any]:
     snapshot = view.snapshot
     epoch = lake.record(snapshot.topology).epoch(snapshot.epoch)
-    driver = control.driver_status(lake.config, snapshot.topology, snapshot.epoch)
+    driver = status_or_problem(lake.config, snapshot.topology, snapshot.epoch)
     return {
         "topology": snapshot.topology,
         "version": epoch.version,
