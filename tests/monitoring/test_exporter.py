@@ -158,6 +158,8 @@ def test_a_published_table_that_lacks_a_commit_is_ever_further_behind(
     for seconds in (30, 60):
         monkeypatch.setattr(clock, "now", lambda seconds=seconds: begin + timedelta(seconds=seconds))
         assert behind(metrics, "output") == seconds
+    monkeypatch.setattr(clock, "now", lambda: begin - timedelta(hours=1))
+    assert math.isnan(behind(metrics, "output") or 0.0), "by a clock that was set back it is not known"
     metrics.unpublished()
     assert behind(metrics, "output") is None
 

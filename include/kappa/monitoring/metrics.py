@@ -194,13 +194,19 @@ class Metrics:
             self._lag.labels(**self._at).set(offsets)
 
     def published(self, kind: str, name: str, since: datetime | None) -> None:
-        """Set since when a published table lacks a commit; None if it lacks none. The gauge grows until the next call.
+        """Set since when a published table lacks a commit; None if it lacks none. The gauge grows until the next call,
+        and is NaN while that time is still to come by this clock.
 
         Args:
             kind: ``table`` or ``output``.
         """
         gauge = self._published.labels(**self._at, kind=kind, name=name)
-        gauge.set_function(lambda: 0.0 if since is None else max(0.0, (wall_clock.now() - since).total_seconds()))
+
+        def seconds() -> float:
+            age = 0.0 if since is None else wall_clock.age_seconds(since)
+            return math.nan if age is None else age
+
+        gauge.set_function(seconds)
 
     def unpublished(self) -> None:
         """The epoch is not the live one: others publish. Ends the series."""
