@@ -352,8 +352,11 @@ def _millis(at: datetime) -> int:
 
 
 def time_at(ms: int) -> datetime:
-    """The time of epoch milliseconds."""
-    return BEGIN + timedelta(milliseconds=ms)
+    """The time of epoch milliseconds, the nearest that Python has outside the years 1 to 9999."""
+    try:
+        return BEGIN + timedelta(milliseconds=ms)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if ms > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def _order(effect: DataFrame) -> Order | None:
