@@ -179,8 +179,8 @@ class Lake:
         offsets = None if ends is None else behind(position, ends)
         if offsets == 0:
             return Staleness(offsets=0, seconds=0.0)
-        age = (clock.now() - view.committed_at).total_seconds()
-        return Staleness(offsets=offsets, seconds=round(age, 3) if age > 0 else None)
+        age = clock.age_seconds(view.committed_at)
+        return Staleness(offsets=offsets, seconds=round(age, 3) if age is not None else None)
 
     def _check(self) -> None:
         """Refuse a lake that is not there: readers could not tell one that is not mounted from one without epochs."""

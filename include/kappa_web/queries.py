@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import Field
 
-from kappa import control
 from kappa.delta import table_files
+from kappa.driver.processes.process import status_or_problem
 from kappa.errors import UsageError
 from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
@@ -26,6 +26,7 @@ from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnsw
 from kappa_web.bounded import Bounded
 from kappa_web.description import described
 from kappa_web.lake import Lake, Staleness, View
+from kappa_web.literals import plain_kind
 from kappa_web.problems import Problem, check_readable
 
 if TYPE_CHECKING:
@@ -293,8 +294,9 @@ def _page(
     last = table.slice(len(rows) - 1, 1).select(list(shape.key))
     numbers = {"TIMESTAMP": (pa.timestamp("us", "UTC"), pa.int64()), "DATE": (pa.date32(), pa.int32())}
     for place, name in enumerate(shape.key):
-        if shape.columns[name] in numbers:
-            kind, number = numbers[shape.columns[name]]
+        declared = plain_kind(shape.columns[name])
+        if declared in numbers:
+            kind, number = numbers[declared]
             last = last.set_column(place, name, last[name].cast(kind).cast(number))
     (values,) = json_rows(last, shape.key)
     after = tuple(scans.mark(value) for value in values.values())
@@ -355,7 +357,7 @@ def _snapshot(view: View, stale: Staleness) -> dict[str, Any]:
 def _metadata(lake: Lake, view: View, stale: Staleness) -> Mapping[str, Any]:
     snapshot = view.snapshot
     epoch = lake.record(snapshot.topology).epoch(snapshot.epoch)
-    driver = control.driver_status(lake.config, snapshot.topology, snapshot.epoch)
+    driver = status_or_problem(lake.config, snapshot.topology, snapshot.epoch)
     return {
         "topology": snapshot.topology,
         "version": epoch.version,

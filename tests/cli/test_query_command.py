@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.errors import UnknownTopologyError, UsageError
+from kappa.errors import DataLossError, UnknownTopologyError, UsageError
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -124,3 +124,10 @@ def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: To
         producer.abort_transaction()
     assert "0 offsets behind the stable end" in output
     assert "12 more offsets wait behind an open transaction" in output
+
+    kafka.delete_topics([name])
+    while name in kafka.topics():
+        pass
+    refused = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).exception
+    assert isinstance(refused, DataLossError) and refused.data["topic"] == name
+    assert "Create it" not in str(refused) and "do not create the topic again" in str(refused)

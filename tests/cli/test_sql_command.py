@@ -51,6 +51,23 @@ def test_csv_has_nested_values_as_json() -> None:
     assert rows == [["Größe", "items", "nothing", "n"], ['a,"b', "[1,2]", "", "1.5"]]
 
 
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        ("to_timestamp_nanos('2026-03-01T12:00:00.123456789Z')", "2026-03-01T12:00:00.123456"),
+        ("TIMESTAMP '2026-03-01 12:00:00' - TIMESTAMP '2026-03-01 11:58:29.5'", "PT90.5S"),
+        ("INTERVAL '1 month 2 days'", "P1M2DT0S"),
+        ("INTERVAL '1 year'", "P12M0DT0S"),
+    ],
+)
+def test_times_durations_and_intervals_of_the_engine_are_written(value: str, form: str) -> None:
+    for words in ((), ("--json",), ("--format", "csv")):
+        result = sql(f"SELECT {value} AS x", *words)
+        assert result.exit_code == 0 and form in result.output, (result.output, result.exception)
+    assert sql("SELECT now() AS t").exit_code == 0
+    assert sql("SELECT 1 AS n", "--limit", "9" * 23).output.split()[:2] == ["n", "1"]
+
+
 def test_a_table_ends_after_a_screenful_and_says_so() -> None:
     lines = sql(MANY).output.splitlines()
     assert len(lines) == 102 and lines[-1] == "100 rows shown, and there are more: use --limit, or --format csv for all"

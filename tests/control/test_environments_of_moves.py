@@ -15,7 +15,7 @@ from support import epoch_record
 from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 from typer.testing import CliRunner
 
-from kappa import control
+from kappa import clock, control
 from kappa.cli import app
 from kappa.config import Config
 from kappa.control.environments import backfill_findings
@@ -29,6 +29,8 @@ from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.topology.masking import fingerprint
 
 NAME = "a.moved"
 BACK = {"actor": "ada", "reason": "back"}
@@ -98,6 +100,22 @@ def test_a_rollback_into_a_missing_environment_names_what_differs_and_changes_no
     assert "pricing was 1.0, and is missing now" in text
     assert text.endswith(f": kappa rollback {NAME} --to 1 --reason back --in-this-environment --execute")
     assert {one["name"] for one in error.value.data["differences"]} == {"numpy", "pricing"}, "Kappa's own is stored"
+
+
+@pytest.mark.parametrize("key", ["", "the key after the rotation"])
+def test_a_rollback_under_another_mask_key_changes_nothing(config: Config, present: Environment, key: str) -> None:
+    claim(config, 1, present)
+    ledger, own = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger), "the key before the rotation"
+    detail = {"mask": fingerprint(own)}
+    ledger.append(LedgerRow(kind="commit", seq=0, writer="driver", at=clock.now(), detail=detail))
+    before = events(config)
+    with pytest.raises(MoveRefusedError, match=f"under the key with fingerprint {fingerprint(own)}") as error:
+        control.rollback(replace(config, mask_key=key), NAME, **BACK)
+    assert events(config) == before
+    assert str(error.value).endswith(f": kappa replay {NAME} --allow mask-key-changed --execute")
+    elsewhere = replace(config, launcher="elsewhere")
+    assert [effect.what for effect in control.rollback.planned(replace(elsewhere, mask_key=own), NAME, **BACK).effects]
+    assert control.rollback.planned(replace(elsewhere, mask_key=""), NAME, **BACK).effects
 
 
 def test_the_decision_is_on_record_and_makes_this_environment_the_epochs_own(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
+from support.epoch_record import FIRST, empty_plan, tell
 from support.live_lake import NAME, live_lake
 from typer.testing import CliRunner, Result
 
 from kappa.cli import app
 from kappa.config import Config
+from kappa.driver.processes.host import host
+from kappa.driver.processes.targets import targets
 from kappa.errors import DriverNotRunningError
 from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 
 
 @pytest.fixture
@@ -55,6 +64,102 @@ def test_one_that_does_not_run_or_is_stuck_is_named(
     result = check(config)
     assert isinstance(result.exception, DriverNotRunningError) and result.exit_code
     assert message in str(result.exception)
+
+
+#: What a file may hold that is not a heartbeat.
+STRANGE = [
+    "",
+    "{",
+    "{}",
+    "[]",
+    "null",
+    '"text"',
+    '{"at": "yesterday"}',
+    '{"format": "x", "at": "2026-01-01T00:00:00Z"}',
+]
+
+
+def put(config: Config, topology: str, text: str) -> str:
+    path = EpochPaths(lake=config.lake, topology=topology, epoch=1).heartbeat
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+    return path
+
+
+def second(config: Config) -> str:
+    """Another live topology, whose driver runs."""
+    plan = empty_plan("a.other", 1, Offsets({"pos": {0: 0}}))
+    planned = {
+        "plan_id": plan.id,
+        "plan": plan.to_json(),
+        "start": plan.start.to_json(),
+        "version": "1",
+        "code": "code",
+    }
+    tell(config, "a.other", 1, *FIRST, by_event={"planned": planned, "moved": {"from": None, "at": {}}})
+    ledger = Ledger(EpochPaths(lake=config.lake, topology="a.other", epoch=1).ledger)
+    ledger.create()
+    ledger.claim("w", "code", LedgerState())
+    path = put(config, "a.other", "")
+    heartbeat.write(path, replace(heartbeat.this_process("w", "code"), metrics="10.0.0.7:9464"))
+    return "a.other"
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_a_file_that_is_not_a_heartbeat_counts_as_none(config: Config, text: str) -> None:
+    put(config, NAME, text)
+    assert "is not started yet" in str(check(config).exception)
+    result = CliRunner().invoke(app, ["status", NAME], env=config.to_env())
+    assert result.exit_code == 0 and "epoch 1" in result.output
+
+
+@pytest.mark.parametrize("changes", [{"seq": "seven"}, {"at": "2026-01-01T00:00:00"}, {"monotonic": None}, {"pid": []}])
+def test_a_heartbeat_with_a_field_of_another_kind_counts_as_none(config: Config, changes: dict[str, object]) -> None:
+    beat(config)
+    path = EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat
+    assert heartbeat.read(path) is not None
+    put(config, NAME, json.dumps({**json.loads(Path(path).read_text()), **changes}))
+    assert heartbeat.read(path) is None or changes == {"monotonic": None}, "null reads as the default"
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_a_running_driver_writes_its_heartbeat_anew(config: Config, text: str) -> None:
+    path = put(config, NAME, "")
+    beating = heartbeat.Beating(path, heartbeat.this_process("me", "code"), 60, lambda: True)
+    put(config, NAME, text)
+    beating.say(message="on")
+    beating.close()
+    after = heartbeat.read(path)
+    assert after is not None and after.writer == "me"
+
+
+def test_a_heartbeat_of_newer_code_hides_no_other_driver(config: Config) -> None:
+    other = second(config)
+    put(config, NAME, '{"format": 99}')
+    message = str(check(config).exception)
+    assert f"The driver of epoch 1 of '{NAME}' is not readable: A heartbeat in " in message and "format 99" in message
+    assert other not in message
+    assert [entry["labels"]["topology"] for entry in targets(config)] == [other]
+    result = CliRunner().invoke(app, ["status"], env=config.to_env())
+    assert result.exit_code == 0 and other in result.output and NAME in result.output, result.output
+
+
+def test_a_host_looks_after_the_others_beside_a_heartbeat_of_newer_code(config: Config) -> None:
+    """It starts what is missing: here a driver whose start fails, which the host counts and tries again."""
+    other = second(config)
+    put(config, NAME, '{"format": 99}')
+    put(config, other, "{}")
+    stopping, looks = threading.Event(), []
+    with structlog.testing.capture_logs() as lines:
+        thread = threading.Thread(target=host, args=(config, stopping))
+        thread.start()
+        while not (looks := [line for line in lines if line["event"] == "starting"]):
+            assert thread.is_alive(), lines
+            stopping.wait(0.05)
+        stopping.set()
+        thread.join()
+    assert {line["topology"] for line in looks} == {other}
+    assert [line["topology"] for line in lines if line["event"] == "not looked after"] == [NAME]
 
 
 def test_one_that_is_not_wanted_is_passed_over(config: Config) -> None:

@@ -164,6 +164,11 @@ HOUR = 3600 * 1000
             Record("", b"k", b"v", None, 1000 * HOUR * 1000),
             "message.timestamp.after.max.ms",
         ),
+        (
+            {"message_timestamp_after_max_ms": "1000"},
+            Record("", b"k", b"v", None, 1_772_323_200_000_000),
+            "message.timestamp.after.max.ms",
+        ),
         ({"cleanup_policy": "compact"}, Record("", None, b"v"), "cleanup.policy"),
         ({"cleanup_policy": "compact,delete"}, Record("", None, None), "cleanup.policy"),
         ({"max_message_bytes": "3000"}, Record("", b"k", random.Random(2).randbytes(4000)), "max.message.bytes"),
@@ -174,7 +179,7 @@ HOUR = 3600 * 1000
             "segment.bytes",
         ),
     ],
-    ids=["before", "after", "no key", "null key and value", "large", "larger", "segment"],
+    ids=["before", "after", "after the calendar", "no key", "null key and value", "large", "larger", "segment"],
 )
 @pytest.mark.parametrize("again", [0, 2])  # the client words a batch with several of them otherwise
 def test_a_record_that_a_topic_never_accepts_is_reported_with_the_setting(

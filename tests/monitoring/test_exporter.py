@@ -135,6 +135,39 @@ def test_the_frontier_is_that_of_the_slowest_partition_less_the_grace(metrics: M
     assert value(metrics, "kappa_event_time_skew_seconds", source="orders") == 60
 
 
+def test_a_longer_grace_takes_no_frontier_back() -> None:
+    start = Offsets({"orders": {0: 10, 1: 0}})
+    floors = {"orders": {0: {0: 99_000}, 1: {0: 39_000}}}
+    longer = Metrics(TOPOLOGY, 2, bound={}, start=start, end=start, floors=lambda: floors)
+    longer.committed(commit(2, (12, 1), stream_times={"orders": {0: 100_000, 1: 40_000}}), 1)
+    assert value(longer, "kappa_frontier_timestamp_seconds", source="orders") == 39
+
+
+class Truncated:
+    """A broker whose log ends before what was read."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def stable_offsets(self, topics: Any) -> Offsets:
+        return Offsets({"orders": {0: 5, 1: 5}})
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_lag_of_another_log_has_no_series(
+    config: Config, opened: Open, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.monitoring.exporter.Broker", Truncated)
+    metrics.committed(commit(3, (60, 50)), 1)
+    metrics.lag(0)
+    opened(config)
+    while value(metrics, "kappa_lag_records") is not None:
+        pass
+    assert value(metrics, "kappa_unmeasured_total") == 0
+
+
 def test_an_unknown_lag_has_no_series(metrics: Metrics) -> None:
     metrics.lag(5)
     assert value(metrics, "kappa_lag_records") == 5
@@ -158,6 +191,8 @@ def test_a_published_table_that_lacks_a_commit_is_ever_further_behind(
     for seconds in (30, 60):
         monkeypatch.setattr(clock, "now", lambda seconds=seconds: begin + timedelta(seconds=seconds))
         assert behind(metrics, "output") == seconds
+    monkeypatch.setattr(clock, "now", lambda: begin - timedelta(hours=1))
+    assert math.isnan(behind(metrics, "output") or 0.0), "by a clock that was set back it is not known"
     metrics.unpublished()
     assert behind(metrics, "output") is None
 

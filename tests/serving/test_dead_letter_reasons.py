@@ -24,7 +24,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NO_JSON, ASIDE = "not a JSON object", "set aside by decision 7: it's a bad deploy"
 
 
-def letters(*rows: tuple[int, str, bytes | None]) -> pa.Table:
+def letters(*rows: tuple[int, str, bytes | None], at: datetime | int = AT) -> pa.Table:
     """Offset, reason and value of records."""
     return pa.table(
         {
@@ -32,7 +32,7 @@ def letters(*rows: tuple[int, str, bytes | None]) -> pa.Table:
             "topic": ["pos"] * len(rows),
             "partition": pa.array([0] * len(rows), pa.int32()),
             "offset": pa.array([offset for offset, *_ in rows], pa.int64()),
-            "timestamp": pa.array([AT] * len(rows), pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([at] * len(rows), pa.timestamp("us", "UTC")),
             "key": pa.array([None] * len(rows), pa.string()),
             "value": pa.array([value for *_, value in rows], pa.binary()),
             "reason": [reason for _, reason, _ in rows],
@@ -78,6 +78,23 @@ def test_reasons_are_counted_at_a_commit_with_the_newest_records_per_reason(lake
 def test_the_command_shows_reasons_and_records_as_text_and_json(lake: Config) -> None:
     text = CliRunner().invoke(app, ["dead-letters", "a.b", "--limit", "1"]).output
     assert "Epoch 1 of a.b has 8 dead letters." in text and "6  not a JSON object" in text
-    assert "pos[0] at 5, 2026-01-02 03:04:05: bad 5\\n" in text and "bad 4" not in text
+    assert "pos[0] at 5, 2026-01-02T03:04:05.000000Z: bad 5\\n" in text and "bad 4" not in text
     report = json.loads(CliRunner().invoke(app, ["dead-letters", "a.b", "--reason", "aside", "--json"]).output)
     assert [(one["count"], one["letters"][1]["value"]) for one in report["reasons"]] == [(2, None)]
+
+
+def test_a_record_with_a_time_beyond_the_calendar_is_shown_with_that_time(lake: Config) -> None:
+    paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
+    far = 1_772_323_200_000_000_000  # a producer took microseconds for milliseconds
+    tables.append(paths.dead_letters, letters((20, NO_JSON, b"bad 20"), at=far), 3, "plan")
+    ledger = Ledger(paths.ledger)
+    commit = LedgerRow(kind="commit", seq=3, writer="w", at=AT, rows_dead=10, delta_versions={"dead_letters": 3})
+    ledger.append(commit)
+    assert (
+        "pos[0] at 20, +58132-09-08T00:00:00.000000Z: bad 20" in CliRunner().invoke(app, ["dead-letters", "a.b"]).output
+    )
+    (one,) = reasons_of(paths, commit, reason=NO_JSON)
+    assert [letter.timestamp for letter in one.letters[:2]] == [
+        "+58132-09-08T00:00:00.000000Z",
+        "2026-01-02T03:04:05.000000Z",
+    ]

@@ -136,6 +136,8 @@ def test_a_tricky_query_returns_the_expected_values(lake: Config, query: str, ex
         ("SELECT * FROM (SELECT delta_scan('{out}') AS x)", "calls delta_scan"),
         ("SELECT /*+ BROADCAST(t) */ 1", "holds '/*+ BROADCAST"),
         ("SELECT {% x %} 1", "The query "),
+        ("SELECT * FROM shop.sums.sums TABLESAMPLE (10 PERCENT)", "holds 'TABLESAMPLE (10 PERCENT)'"),
+        ("SELECT * FROM shop.sums.sums FOR SYSTEM_TIME AS OF '2026-01-01'", "which the engine would pass over"),
         ("SELECT `id` FROM shop.sums.sums", "holds '`'"),
         ("SELECT e'\\' , '; COPY (SELECT 1) TO ''{out}'' --'", "The query "),
         ("SELECT 'x", "is not SQL"),

@@ -170,8 +170,8 @@ class TopologyStory:
         log.refresh()
         log.append([{k: v for k, v in _to_record(row).items() if k != "n"} for row in rows])
 
-    def dead_letters(self, epoch: int, values: Mapping[str, bytes | None]) -> None:
-        """One dead letter of each reason, with its value, in one more slice."""
+    def dead_letters(self, epoch: int, values: Mapping[str, bytes | None], micros: int | None = None) -> None:
+        """One dead letter of each reason, with its value, in one more slice; at a time, by default now."""
         paths, ledger = self.paths(epoch), Ledger(self.paths(epoch).ledger)
         last = ledger.begun().committed
         tables.create(paths.dead_letters, tables.DEAD_LETTER)
@@ -180,7 +180,7 @@ class TopologyStory:
             "topic": [self.topic] * len(values),
             "partition": pa.array([0] * len(values), pa.int32()),
             "offset": list(range(len(values))),
-            "timestamp": pa.array([clock.now()] * len(values), pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([clock.now() if micros is None else micros] * len(values), pa.timestamp("us", "UTC")),
             "key": pa.array([None] * len(values), pa.string()),
             "value": pa.array(list(values.values()), pa.binary()),
             "reason": list(values),

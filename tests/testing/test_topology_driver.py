@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import orjson
 import pytest
 
 from kappa.errors import TopologyError, UsageError
+from kappa.operators import newest_by
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.registry import load
@@ -43,6 +45,61 @@ def test_tables_are_kept_between_slices(loyalty: TopologyDriver) -> None:
         {"CustomerCardNo": "c2", "TotalLoyaltyPoints": Decimal("0.2000")},
     ]
     assert [row["InvoiceNumber"] for row in loyalty.rows("notifications")] == ["1", "2", "3"]
+
+
+def test_rows_with_times_beyond_pythons_years_have_their_json_forms(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="id STRING NOT NULL, day DATE, at TIMESTAMP")
+    newest = newest_by(source, key="id", table="newest")
+    driver = TopologyDriver(Topology(name="a.far", version="1", sources=[source], operators=[newest]), spark)
+    driver.pipe([Input(topic="in", value={"id": "a", "day": "+12026-01-01", "at": "+12026-01-01T00:00:00Z"})])
+    assert driver.rows("newest") == [{"id": "a", "day": "+12026-01-01", "at": "+12026-01-01T00:00:00.000000Z"}]
+
+
+def test_values_of_python_are_read_as_what_they_are(spark: SparkSession) -> None:
+    schema = "id STRING NOT NULL, d DECIMAL(38,2), b BINARY, n DOUBLE, i DOUBLE, a ARRAY<DECIMAL(5,2)>, w DECIMAL(38,0)"
+    source = Source(topic="in", schema=schema, headers=True)
+    newest = newest_by(source, key="id", table="newest")
+
+    def step(slice: Any) -> Any:
+        newest(slice)
+        return {"heads": slice["in"].selectExpr("_headers.key AS names")}
+
+    topology = Topology(
+        name="a.plain",
+        version="1",
+        sources=[source],
+        operators=[newest],
+        outputs=[Append(name="heads", schema="names ARRAY<STRING>")],
+        step=step,
+    )
+    driver = TopologyDriver(topology, spark)
+    value = {
+        "id": "a",
+        "d": Decimal("1.50"),
+        "b": b"\x00\xff",
+        "n": float("nan"),
+        "i": float("-inf"),
+        "a": [Decimal("2.25")],
+        "w": 10**30,
+    }
+    driver.pipe([Input(topic="in", value=value, headers=[("trace", b"1"), ("tenant", None)])])
+    assert driver.dead_letters == []
+    (row,) = driver.rows("newest")
+    assert math.isnan(row.pop("n"))
+    assert row == {name: one for name, one in value.items() if name != "n"}
+    assert [row["names"] for row in driver.rows("heads")] == [["trace", "tenant"]]
+
+
+def test_a_name_that_the_topology_has_not_is_named_with_those_it_has(loyalty: TopologyDriver) -> None:
+    for read in (loyalty.rows, loyalty.rows_in_order):
+        with pytest.raises(TopologyError, match=r"no append output 'typo'; it has .*'rewards'"):
+            read("typo")
+    with pytest.raises(TopologyError, match="no append output 'rewards'"):
+        loyalty.rows_in_order("rewards")
+    with pytest.raises(TopologyError, match=r"no topic output 'typo'; it has .*'loyalty'"):
+        loyalty.sent("typo")
+    with pytest.raises(UsageError, match="tzinfo=UTC"):
+        TopologyDriver(loyalty.topology, loyalty._session, now=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 def test_values_sent_to_a_topic_are_bytes(loyalty: TopologyDriver) -> None:

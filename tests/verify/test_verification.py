@@ -16,7 +16,8 @@ from kappa.replay.proof.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
-from kappa.verify.diff import output_diff, table_diff
+from kappa.verify.content_hash import twice
+from kappa.verify.diff import Mask, output_diff, table_diff
 from kappa.verify.values import row_hashes
 
 if TYPE_CHECKING:
@@ -110,6 +111,39 @@ def test_a_table_of_its_key_only_and_one_with_a_map_are_compared(spark: SparkSes
     other = spark.createDataFrame([("a", {"y": 2, "x": 1})], "id STRING, m MAP<STRING, INT>")
     assert table_diff(mapped, one, other).is_same
     assert table_diff(mapped, one, other.selectExpr("id", "map('x', 9) AS m")).keys_changed == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "candidate", "texts"),
+    [
+        ("DATE", "DATE'+10000-01-05'", "DATE'-0001-01-06'", ("+10000-01-05", "-0001-01-06")),
+        (
+            "TIMESTAMP",
+            "TIMESTAMP_MICROS(1772323200000000000)",
+            "TIMESTAMP_MICROS(1772323200000000001)",
+            ("+58132-09-08T00:00:00.000000Z", "+58132-09-08T00:00:00.000001Z"),
+        ),
+        (
+            "STRUCT<at: ARRAY<DATE>>",
+            "NAMED_STRUCT('at', ARRAY(DATE'+10000-01-05'))",
+            "NAMED_STRUCT('at', ARRAY(DATE'2026-01-05'))",
+            ('{"at":["+10000-01-05"]}', '{"at":["2026-01-05"]}'),
+        ),
+    ],
+)
+def test_rows_with_times_beyond_pythons_years_are_compared_and_shown(
+    kind: str, live: str, candidate: str, texts: tuple[str, str], spark: SparkSession
+) -> None:
+    table = Table(name="t", key=["id", "day"], schema=f"id STRING NOT NULL, day DATE NOT NULL, v {kind}")
+    far = "DATE'+10000-01-01'"
+    was = spark.sql(f"SELECT 'a' AS id, {far} AS day, {live} AS v UNION ALL SELECT 'b', {far}, {live}")
+    now = spark.sql(f"SELECT 'a' AS id, {far} AS day, {candidate} AS v UNION ALL SELECT 'c', {far}, {live}")
+    diff = table_diff(table, was, now)
+    assert (diff.keys_changed, diff.keys_added, diff.keys_removed) == (1, 1, 1)
+    assert [sample.key for sample in diff.samples] == [{"id": key, "day": "+10000-01-01"} for key in "abc"]
+    assert (diff.samples[0].live, diff.samples[0].candidate) == ({"v": texts[0]}, {"v": texts[1]})
+    again = twice(table, was, now, Mask())
+    assert again.columns == ("v",) and len(again.samples) == 3
 
 
 _DAY = "TIMESTAMP'2026-03-01 00:00:00.000001Z'"

@@ -490,6 +490,19 @@ def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty:
     assert "<b>C0451882" in whole and "withheld" not in whole
 
 
+def test_dead_letters_hide_no_page_whatever_their_times_and_files_are(empty: Config) -> None:
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    story.dead_letters(1, {"not a JSON object": b"x"}, micros=1_772_323_200_000_000_000)
+    assert "+58132-09-08T00:00:00.000000Z" in page(empty, f"/topologies/{NAME}")
+    for file in Path(story.paths(1).dead_letters).rglob("*.parquet"):
+        file.unlink()
+    text = page(empty, f"/topologies/{NAME}")
+    assert "Dead letters of epoch 1" in text and "They cannot be read: " in text
+
+
 class Ends:
     """A broker that is only asked for ends."""
 

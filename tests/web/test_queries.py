@@ -64,6 +64,8 @@ class TestRows:
                 ["1E+28", "0.00000000001", "1E-900000", "1E+900000", "NaN", "sNaN", "Infinity", "9" * 101],
             ),
             ("DECIMAL(20,2)", "123456789012345678.55", ["1e17", "5.00000"], ["1e18", "0.005"]),
+            ("DECIMAL(12)", "123456789012", ["1e11"], ["1e12", "0.5"]),
+            ("NUMERIC(5)", "12345", ["1"], ["123456"]),
             ("DECIMAL(38,0)", "10000000000000000000000000000000000001", ["1e37", "5.000"], ["1e38", "0.5"]),
             ("DECIMAL(38,38)", "0.12345678901234567890123456789012345678", ["-0.5"], ["1", "1e-39"]),
         ],
@@ -81,6 +83,18 @@ class TestRows:
             assert site.problem(f"{SUMS}/{quote(text)}") == (404, "no-such-key"), text
         for text in wrong:
             assert site.problem(f"{SUMS}/{quote(text)}") == (400, "malformed"), text
+
+    @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_LTZ"])
+    def test_a_scan_goes_on_with_its_cursor_for_a_key_of_any_name(self, tmp_path: Path, kind: str) -> None:
+        table = Table(name="sums", key=["at"], schema=f"at {kind} NOT NULL")
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        site = Site(tmp_path, Topology(name="sums", version="1", sources=[source], tables=[table], step=lambda _: {}))
+        times = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2)]
+        site.epoch.put(*({"at": at} for at in times))
+        assert site.get(f"{SUMS}/2026-03-01T00:00:00Z").status_code == 200
+        first = site.get(SUMS, params={"from": "2026-01-01T00:00:00Z", "limit": 1}).json()
+        rest = site.get(SUMS, params={"from": "2026-01-01T00:00:00Z", "limit": 1, "cursor": first["next"]}).json()
+        assert [row["at"][:10] for row in (*first["rows"], *rest["rows"])] == ["2026-03-01", "2026-03-02"]
 
     def test_a_row_is_served_as_of_an_earlier_slice_or_time(self, own_site: Site) -> None:
         before = datetime.now(UTC)

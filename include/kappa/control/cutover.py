@@ -16,6 +16,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import wish
 from kappa.control.environments import decision, move_command
+from kappa.control.plans.mask_keys import check_key
 from kappa.control.plans.premise import Premise
 from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
@@ -254,6 +255,7 @@ def recall_together(
                     premises[name].check(now.of(name))
                 if not is_new:
                     continue
+                check_key(config, name, targets[name])
                 environment = decision(
                     config,
                     now.of(name),

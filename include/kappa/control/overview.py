@@ -12,7 +12,7 @@ from kappa.control import approval
 from kappa.control.drivers import stuck_reason
 from kappa.control.profile import described
 from kappa.delta import table_files
-from kappa.driver.processes.process import DriverStatus, driver_status
+from kappa.driver.processes.process import DriverStatus, status_or_problem
 from kappa.errors import UNREADABLE, UnknownEpochError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -280,7 +280,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
 
 def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
     """What the record and the driver say of an epoch."""
-    driver = driver_status(config, record.topology, epoch.epoch)
+    driver = status_or_problem(config, record.topology, epoch.epoch)
     return Progress(
         topology=record.topology,
         epoch=epoch.epoch,

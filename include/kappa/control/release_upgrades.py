@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.control import upgrade as upgrading
 from kappa.control.upgrade import Upgrade
-from kappa.driver.processes.process import driver_status
+from kappa.driver.processes.process import status_or_problem
 from kappa.errors import CodeError, DriverNotRunningError, KappaError, UnknownTopologyError, first_line
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -129,7 +129,7 @@ def propose(
         elif authors:
             item = replace(item, standing=Standing.OWN, reasons=(_changed(authors),))
         elif pending == item.to_code:
-            is_running = driver_status(config, topology, epoch.epoch).is_running
+            is_running = status_or_problem(config, topology, epoch.epoch).is_running
             way = f"kappa status {topology}" if is_running else f"kappa start {topology} --execute"
             item = replace(item, standing=Standing.ASKED, command=way)
         else:

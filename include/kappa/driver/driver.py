@@ -218,6 +218,7 @@ class Driver:
                 bound=epoch.upstreams.topics,
                 start=epoch.plan.start,
                 end=epoch.plan.end,
+                floors=lambda: epoch.ledger.state(look=False).floored,
             )
 
         voice.exporter.open(metrics, lambda: voice.state, epoch.ledger.state().committed, is_live=is_live)

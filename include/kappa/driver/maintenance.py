@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from kappa import clock
 from kappa.config import Config
 from kappa.delta import vacuum
 from kappa.delta.retention import Retention, held, with_merges
@@ -143,8 +144,7 @@ def _held_now(run: EpochRun, place: str) -> set[int]:
 def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
     """Whether it is time to look after files: the last look was long ago, or merges have piled up since."""
     last = state.maintained or state.commits[0]
-    # A clock that was set back must not put it off until it has caught up with itself.
-    return abs(now - last.at) >= timedelta(minutes=config.maintain_minutes) or is_piled_up(state)
+    return clock.is_due(last.at, timedelta(minutes=config.maintain_minutes), now) or is_piled_up(state)
 
 
 def is_piled_up(state: LedgerState) -> bool:

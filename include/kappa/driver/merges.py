@@ -44,7 +44,7 @@ class Merges:
         seq, at = self._looked
         if committed is None or (committed.seq == seq and time.monotonic() - at < max(1.0, most)):
             return False
-        return any(clock.now() - since >= timedelta(seconds=most) for since in unmerged_since(committed))
+        return any(clock.is_due(since, timedelta(seconds=most), clock.now()) for since in unmerged_since(committed))
 
     def merge(self, *, is_asked: bool = False, is_hasty: bool = False) -> None:
         """Bring changes into the tables without a slice: those that waited long enough, or all of them on request.

@@ -18,6 +18,7 @@ from kappa.offsets.cuts import Spread
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_state import BegunState
 from kappa.slices.input.cuts import cut_by_time, spread_of
+from kappa.slices.places import recorded
 
 
 class Cuts(Protocol):
@@ -156,7 +157,10 @@ class UpstreamCuts:
     def _direct_end(self, state: BegunState) -> Offsets:
         """Where those topics end that are not versioned."""
         direct = sorted(self._direct())
-        return state.position.only(direct).merge(self._engines.broker.stable_offsets(direct)) if direct else Offsets()
+        if not direct:
+            return Offsets()
+        with recorded(self._epoch.plan.topic_ids):
+            return state.position.only(direct).merge(self._engines.broker.stable_offsets(direct))
 
     def _direct(self) -> set[str]:
         return set(self._epoch.plan.topic_ids) - set(self._epoch.upstreams.topics.values())

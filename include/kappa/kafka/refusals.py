@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message
@@ -12,6 +11,7 @@ from kappa import clock
 from kappa.errors import KappaError, RecordRefusedError, Transient
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import creator_options
+from kappa.topology.times.event_time import shown
 
 if TYPE_CHECKING:
     from kappa.wire.encoding import Record
@@ -32,7 +32,6 @@ _BESIDE_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
 _ANY = 2**63 - 1
 #: Bytes of a batch and its record besides key and value.
 _FRAME = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Undelivered:
@@ -174,8 +173,7 @@ def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> t
         case "":
             return what, f"{cause.name()}, {cause.str()}", ""
         case _:
-            at = _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
-            return what, f"its timestamp is {at.isoformat(timespec='milliseconds')}", str(_ANY)
+            return what, f"its timestamp is {shown(record.timestamp_ms or 0)}", str(_ANY)
 
 
 def _settings(bootstrap_servers: str, topic: str) -> dict[str, str]:

@@ -182,11 +182,10 @@ class Exporter:
         if position is None:
             return
         try:
-            ends = self._broker.get().stable_offsets(position.topics)
-        except KappaError:
-            metrics.lag(None)  # the driver's own error is in its log
-            return
-        metrics.lag(position.count_to(position.merge(ends)))
+            lag = position.count_to(position.merge(self._broker.get().stable_offsets(position.topics)))
+        except KappaError:  # no broker, or another topic or log than that of the position: the driver's log says which
+            lag = None
+        metrics.lag(lag)
 
     @_measured
     def _count_rows(self, metrics: Metrics) -> None:

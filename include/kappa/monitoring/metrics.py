@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock as wall_clock
+from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology.times.event_time import frontier_of
 
@@ -36,6 +37,7 @@ class Metrics:
         bound: source -> the name of its topic in Kafka, if that differs.
         start: where the plan of the epoch begins.
         end: where its bulk work ends.
+        floors: gives the least frontiers that hold at the last commit: a longer grace takes none of them back.
         clock: monotonic seconds.
 
     Attributes:
@@ -51,6 +53,7 @@ class Metrics:
         bound: Mapping[str, str],
         start: Offsets,
         end: Offsets,
+        floors: Callable[[], Floors] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -58,6 +61,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.position: Offsets | None = None
         self._sources = [source for source in topology.sources if source.grace_ms is not None]
+        self._floors = floors
         self._bound, self._start, self._end, self._clock = bound, start, end, clock
         self._line: tuple[str, float] | None = None
         self._seconds: dict[str, float] = {}
@@ -194,13 +198,19 @@ class Metrics:
             self._lag.labels(**self._at).set(offsets)
 
     def published(self, kind: str, name: str, since: datetime | None) -> None:
-        """Set since when a published table lacks a commit; None if it lacks none. The gauge grows until the next call.
+        """Set since when a published table lacks a commit; None if it lacks none. The gauge grows until the next call,
+        and is NaN while that time is still to come by this clock.
 
         Args:
             kind: ``table`` or ``output``.
         """
         gauge = self._published.labels(**self._at, kind=kind, name=name)
-        gauge.set_function(lambda: 0.0 if since is None else max(0.0, (wall_clock.now() - since).total_seconds()))
+
+        def seconds() -> float:
+            age = 0.0 if since is None else wall_clock.age_seconds(since)
+            return math.nan if age is None else age
+
+        gauge.set_function(seconds)
 
     def unpublished(self) -> None:
         """The epoch is not the live one: others publish. Ends the series."""
@@ -217,11 +227,13 @@ class Metrics:
         self._at_seconds.labels(**self._at).set(row.at.timestamp())
         offsets, total = self._start.processed(self.position, self._end)
         self._progress.labels(**self._at).set(offsets / total if total else 1.0)
+        floors = self._floors() if self._sources else {}
         for source in self._sources:
             topic = self._bound.get(source.topic, source.topic)
             times = row.stream_times.get(topic, {})
             partitions = [item.partition for item in row.ranges if item.topic == topic]
-            frontier = frontier_of(times, partitions, source.grace_ms or 0)
+            least = least_frontiers(floors.get(topic, {}))
+            frontier = frontier_of(times, partitions, source.grace_ms or 0, least)
             if frontier.ms is not None:
                 self._frontier.labels(**self._at, source=source.topic).set(frontier.ms / 1000)
             if times:

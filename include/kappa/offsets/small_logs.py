@@ -68,8 +68,7 @@ def cut_by_time(log: list[Placed[R]], cuts: int, chance: random.Random) -> Itera
             continue
         earlier.add(cut)
         parts = groupby(log, key=lambda one: sum(one.running_ms >= time for time in cut))
-        shown = ", ".join((_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds") for time in cut)
-        yield f"cut at {shown}", [list(part) for _, part in parts]
+        yield f"cut at {', '.join(map(_shown, cut))}", [list(part) for _, part in parts]
 
 
 def cut_by_arrival(
@@ -87,6 +86,14 @@ def cut_by_arrival(
                 slices[number] += own[start:end]
         shown = "; ".join(", ".join(f"{one.topic}[{one.partition}]@{one.offset}" for one in part) for part in slices)
         yield f"as they arrived ({shown})", [sorted(part) for part in slices if part]
+
+
+def _shown(ms: int) -> str:
+    """A time, or a number of milliseconds outside the calendar."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{ms} ms"
 
 
 def time_of(record: LogRecord) -> int:

@@ -8,15 +8,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kappa import clock
-from kappa.errors import NewerFormatError, first_line
+from kappa.errors import LedgerError, NewerFormatError, first_line
 from kappa.presence.full_disk import is_full
 from kappa.presence.watchdog import Line, Watchdog
 from kappa.replay import stored
@@ -31,8 +31,16 @@ FORMAT = 1
 LIVE = "live"
 #: Its lines then.
 WAITING, WATCHING = "waiting for what comes next", "watching micro-batches"
-#: How often a file that is not JSON is looked at again.
+#: How often a file that is not a heartbeat is looked at again.
 _LOOKS = 5
+#: What a field of each type holds.
+_KINDS: Mapping[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": int | float,
+    "float | None": int | float | None,
+    "datetime": datetime,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,32 +123,36 @@ class Heartbeat:
 def read(path: str) -> Heartbeat | None:
     """The heartbeat at a path, or None when there is none; fields as in :mod:`kappa.replay.stored`.
 
+    A file that holds something else counts as none: a driver that runs writes it anew, and another one may be started.
+
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
     """
-    values = _values(path)
-    if values is None:
-        return None
-    stored.check_format(values.get("format"), FORMAT, what="heartbeat", where=path)
-    return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
-
-
-def _store(path: str) -> Store:
-    """The store of a heartbeat, which is asked again at the next look or beat rather than waited for."""
-    return store_of(path, beat_retries_of(path))
-
-
-def _values(path: str) -> dict[str, Any] | None:
     for _ in range(_LOOKS):  # one that is written in place may be seen half written
         content = _store(path).get(path)
         if content is None:
             return None
         try:
-            values: dict[str, Any] = json.loads(content)
-        except ValueError:
+            return _beat(json.loads(content), path)
+        except (AttributeError, LedgerError, LookupError, TypeError, ValueError):
             continue
-        return values
     return None
+
+
+def _beat(values: Mapping[str, Any], path: str) -> Heartbeat:
+    stored.check_format(values.get("format"), FORMAT, what="heartbeat", where=path)
+    beat = stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
+    for field in fields(beat):
+        if not isinstance(getattr(beat, field.name), _KINDS[str(field.type)]):
+            raise TypeError(field.name)
+    if beat.at.tzinfo is None:
+        raise ValueError("at")
+    return beat
+
+
+def _store(path: str) -> Store:
+    """The store of a heartbeat, which is asked again at the next look or beat rather than waited for."""
+    return store_of(path, beat_retries_of(path))
 
 
 def write(path: str, beat: Heartbeat, store: Store | None = None) -> None:

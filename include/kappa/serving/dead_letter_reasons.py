@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from kappa.delta import queries
 from kappa.errors import visible
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
+from kappa.wire.json.json_forms import json_forms
 
 #: Most characters of a value that are shown.
 _SHOWN = 120
@@ -24,7 +23,8 @@ class Letter:
         topic: its topic.
         partition: its partition.
         offset: its offset.
-        timestamp: Kafka's time of it; None where it could not be read.
+        timestamp: Kafka's time of it in its JSON form, since any number of milliseconds may come; None where it could
+            not be read.
         size: bytes of the value; None for a null value.
         value: the beginning of the value as text; for a sensitive source its stand-in.
     """
@@ -32,7 +32,7 @@ class Letter:
     topic: str
     partition: int
     offset: int
-    timestamp: datetime | None
+    timestamp: str | None
     size: int | None
     value: str | None
 
@@ -80,24 +80,26 @@ def reasons_of(
 def _letters(paths: EpochPaths, version: int, condition: str, samples: int, with_values: bool) -> tuple[Letter, ...]:
     if not samples:
         return ()
-    rows: Sequence[dict[str, Any]] = queries.query(
+    rows = queries.query(
         paths.dead_letters,
         version,
         select='"topic", "partition", "offset", "timestamp", "value"',
         where=condition,
         order_by='"_seq" DESC, "topic", "partition", "offset" DESC',
         limit=samples,
-    ).to_pylist()
+    )
+    times = json_forms(rows["timestamp"].combine_chunks())
+    dicts: list[dict[str, Any]] = rows.drop_columns(["timestamp"]).to_pylist()
     return tuple(
         Letter(
             topic=row["topic"],
             partition=row["partition"],
             offset=row["offset"],
-            timestamp=row["timestamp"],
+            timestamp=at,
             size=None if row["value"] is None else len(row["value"]),
             value=_text(row["value"]) if with_values else None,
         )
-        for row in rows
+        for row, at in zip(dicts, times, strict=True)
     )
 
 

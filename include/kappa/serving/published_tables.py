@@ -38,7 +38,8 @@ class ServedTable:
         seq: the last slice that it shows.
         published_at: when it was published last; None where its log no longer has that.
         commits_behind: commits of the live epoch that it lacks; None where it shows another epoch, or nothing.
-        seconds_behind: how long the first of them has been waiting, or the move to the live epoch; 0 without any.
+        seconds_behind: how long the first of them has been waiting, or the move to the live epoch; 0 without any, None
+            where that is still to come by this host's clock.
         problem: why it cannot be read, or what keeps it from the live epoch, with what to do; empty if nothing does.
     """
 
@@ -62,7 +63,8 @@ class ServedTable:
         if not self.commits_behind:
             return "has every commit"
         commits = "1 commit" if self.commits_behind == 1 else f"{self.commits_behind:,} commits"
-        return f"{commits} behind, the first for {self.seconds_behind:,.0f} s"
+        since = "for an unknown time" if self.seconds_behind is None else f"for {self.seconds_behind:,.0f} s"
+        return f"{commits} behind, the first {since}"
 
 
 def published_tables(config: Config, topology: str) -> tuple[ServedTable, ...]:
@@ -111,7 +113,7 @@ def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, pla
         return replace(one, problem=str(error))
     moved_at = None if record.last_move is None else record.last_move.at
     since = waiting_since(paths, state, place, shown, moved_at)
-    seconds = 0.0 if since is None else max(0.0, (clock.now() - since).total_seconds())
+    seconds = 0.0 if since is None else clock.age_seconds(since)
     if shown is None:
         problem = f"not published yet. Its driver does it: kappa start {paths.topology} --execute"
         return replace(one, seconds_behind=seconds, problem=problem)

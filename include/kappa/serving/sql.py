@@ -157,6 +157,12 @@ def statement(query: str) -> Statement:
     if not isinstance(tree, exp.Query | exp.Values) or (effect is not None and not isinstance(effect, exp.Query)):
         what = (effect or tree).key.upper()
         raise UsageError(f"The query holds {what}, and tables are only read here. {_ADVICE}.")
+    part = tree.find(exp.TableSample, exp.Version)
+    if part is not None:
+        raise UsageError(
+            f"The query holds {part.sql().strip()!r}, which the engine would pass over: rows are all those of one "
+            "slice. An earlier slice is read by: kappa sql --seq <topology>=<slice>"
+        )
     return Statement(query=query, places=tuple(_places(tree)))
 
 

@@ -115,7 +115,7 @@ def is_due(run: EpochRun, pending: Unmerged, now: datetime, last: datetime | Non
     if last is not None and is_first_after(last, now, run.engines.savepoint_grain):
         return True
     if (
-        abs(now - pending.since) >= timedelta(seconds=run.engines.merge_seconds)
+        clock.is_due(pending.since, timedelta(seconds=run.engines.merge_seconds), now)
         or pending.rows > run.engines.arrow_rows
     ):
         return True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.delta import tables
 from kappa.delta.log_entries import content_hash, sync_commits
-from kappa.errors import DataLossError
+from kappa.errors import DataLossError, TopologyError
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.rules.log import recreated_topics
@@ -93,12 +94,36 @@ def create_tables(topology: Topology, paths: EpochPaths) -> None:
         tables.create(paths.table(table.name), table.columns)
 
 
+@contextmanager
+def recorded(topic_ids: Mapping[str, str]) -> Iterator[None]:
+    """Within, a topic that the broker does not have was deleted where its id is on record.
+
+    Raises:
+        DataLossError: it was deleted: whoever creates it again makes another topic.
+    """
+    try:
+        yield
+    except TopologyError as error:
+        topic = error.data.get("topic", "")
+        if topic not in topic_ids:
+            raise
+        raise DataLossError(
+            f"Topic {topic!r} with id {topic_ids[topic]} is not on the broker: it was deleted, or "
+            "KAPPA_BOOTSTRAP_SERVERS names another broker. Correct the address if that is wrong. Otherwise do not "
+            "create the topic again: it would have another id, and no epoch goes on in it. Every row stays readable. "
+            "Deploy the topology under a new name for a new topic, and stop this one: kappa stop <topology> --execute",
+            topic=topic,
+            recorded=topic_ids[topic],
+        ) from error
+
+
 def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
     """Raise when a source topic is not the one that the epoch began with.
 
     Raises:
         DataLossError: it was deleted or recreated.
     """
-    ids = broker.topic_ids(sorted(topic_ids))
+    with recorded(topic_ids):
+        ids = broker.topic_ids(sorted(topic_ids))
     for finding in recreated_topics(topic_ids, ids, "the epoch"):
         raise DataLossError(str(finding), **finding.numbers)

@@ -27,13 +27,14 @@ from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
 from kappa.spark.session import frame_of
 from kappa.spark.tuning import tune
-from kappa.topology import ORDER, Slice, Source, Topology
+from kappa.topology import ORDER, Append, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.shapes import timings_of
 from kappa.topology.times.event_time import Frontier, frontier_of, least
 from kappa.wire.batches import Start
 from kappa.wire.encoding import topic_records
 from kappa.wire.inputs import input_key, input_schemas, input_value, output_encoder
+from kappa.wire.json.json_forms import python_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,7 @@ class Input:
         key: the record's key; a mapping or a number is encoded as the source's ``key_format`` says, text is UTF-8.
         partition: where it lies; offsets count up within a partition.
         timestamp_ms: its time, epoch milliseconds; None for what the driver's clock shows.
+        headers: its headers, name and value, in order; a source without ``headers=True`` passes over them.
     """
 
     topic: str
@@ -63,6 +65,7 @@ class Input:
     key: Mapping[str, Any] | bytes | str | int | None = None
     partition: int = 0
     timestamp_ms: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class TopologyDriver:
@@ -92,6 +95,8 @@ class TopologyDriver:
         partitions: Mapping[str, int] | None = None,
         released: Sequence[tuple[Offsets, Releases]] | None = None,
     ) -> None:
+        if now.tzinfo is None:
+            raise UsageError(f"The clock cannot begin at {now}, which has no time zone. Add one: tzinfo=UTC.")
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
         self.orders: dict[str, Order | None] = {}
@@ -213,8 +218,7 @@ class TopologyDriver:
         if name in {table.name for table in self.topology.tables}:
             hidden = self.topology.table(name).hidden
             return [{column: row[column] for column in row if column not in hidden} for row in self.state(name)]
-        append = next(append for append in self.topology.appends if append.name == name)
-        columns = [column.name for column in append.columns]
+        columns = [column.name for column in self._append(name).columns]
         return [
             {column: row[column] for column in columns} for row in _sorted(self._listed(self._outputs, name), ORDER)
         ]
@@ -230,15 +234,34 @@ class TopologyDriver:
 
         Several rows of one record, and rows that say of no record that they come from it, are ordered by their content.
         """
-        append = next(append for append in self.topology.appends if append.name == name)
-        columns = [*ORDER, *(column.name for column in append.columns)]
+        columns = [*ORDER, *(column.name for column in self._append(name).columns)]
         rows = [{column: row[column] for column in columns} for row in self._listed(self._outputs, name)]
         rows.sort(key=lambda row: ([(row[at] is not None, row[at]) for at in ORDER], repr(row)))
         return rows
 
     def sent(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of every record that was sent to a topic output, in order."""
+        if topic not in self._sent:
+            raise TopologyError(
+                f"Topology {self.topology.name!r} has no topic output {topic!r}; it has {list(self._sent)}.", name=topic
+            )
         return self._sent[topic]
+
+    def _append(self, name: str) -> Append:
+        """The append output of that name.
+
+        Raises:
+            TopologyError: there is none; the message has the names of tables too.
+        """
+        for append in self.topology.appends:
+            if append.name == name:
+                return append
+        raise TopologyError(
+            f"Topology {self.topology.name!r} has no append output {name!r}; it has "
+            f"{[append.name for append in self.topology.appends]}, and tables "
+            f"{[table.name for table in self.topology.tables]}.",
+            name=name,
+        )
 
     def _hold_frontiers(self) -> None:
         """A longer grace of the topology than that of the slice before takes effect from the old frontier on."""
@@ -316,11 +339,14 @@ class TopologyDriver:
         kinds |= {"_timestamp": pa.timestamp("us", tz="UTC"), "_value": pa.binary()}
         records = pa.Table.from_pylist(rows, pa.schema(kinds))
         headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
-        return records.append_column("_headers", pa.nulls(records.num_rows, headers)) if source.headers else records
+        if not source.headers:
+            return records
+        pairs = [[{"key": key, "value": value} for key, value in item.headers] or None for item in inputs]
+        return records.append_column("_headers", pa.array(pairs, headers))
 
     @staticmethod
     def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
-        return rows[name].to_pylist() if name in rows else []
+        return python_rows(rows[name]) if name in rows else []
 
     def _keys(self, name: str) -> int:
         """How many keys a table had so far, deleted ones included."""
@@ -351,8 +377,11 @@ def _millis(at: datetime) -> int:
 
 
 def time_at(ms: int) -> datetime:
-    """The time of epoch milliseconds."""
-    return BEGIN + timedelta(milliseconds=ms)
+    """The time of epoch milliseconds, the nearest that Python has outside the years 1 to 9999."""
+    try:
+        return BEGIN + timedelta(milliseconds=ms)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if ms > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def _order(effect: DataFrame) -> Order | None:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.ledger_rows import LedgerRow
@@ -18,11 +20,13 @@ from kappa.record.merge_on_read import frame_at
 from kappa.replay.proof.standing import dead_letter_notes, has_common_topic, topic_notes
 from kappa.replay.proof.verdict import DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
 from kappa.serving.hidden_columns import hidden_in
+from kappa.slices.rows.effects import collect
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
 from kappa.topology.thresholds import Limit
 from kappa.verify.checks import checked
 from kappa.verify.values import as_text, equal, is_comparable, is_number, row_hashes
+from kappa.wire.json.json_forms import json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -201,10 +205,13 @@ def table_diff(
         *(part for i, name in enumerate(drifting) for part in _drift_columns(i, *sides[name], changed[name], in_both)),
     ).first()
     assert totals is not None
-    samples: Sequence[Any] = ()
+    samples: tuple[Sample, ...] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
         differs = any_changed | F.col("live").isNull() | F.col("candidate").isNull()
-        samples = both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES).collect()
+        # From Arrow: Python has no dates and times beyond the years 1 to 9999.
+        rows = collect({"": both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES)})[""]
+        shown = json_rows(rows, rows.column_names)
+        samples = tuple(_sample(row, key, compared, masked, mask or Mask()) for row in shown)
     counts = {name: totals[f"changed_{i}"] for i, name in enumerate(compared)}
     return TableDiff(
         name=table.name,
@@ -214,7 +221,7 @@ def table_diff(
         keys_removed=totals["removed"],
         keys_changed=totals["changed"],
         changed_columns={name: count for name, count in counts.items() if count},
-        samples=tuple(_sample(row, key, compared, masked, mask or Mask()) for row in samples),
+        samples=samples,
         drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
         columns_added=tuple(name for name in names if name not in compared),
         columns_removed=tuple(name for name in live.columns if name not in (*key, *compared, *left_out)),
@@ -329,15 +336,22 @@ def _unjudged_notes(topology: str, tables: Sequence[TableDiff], outputs: Sequenc
     ]
 
 
-def _sample(row: Any, key: Sequence[str], compared: Sequence[str], masked: Sequence[str], mask: Mask) -> Sample:
+def _sample(
+    row: Mapping[str, Any], key: Sequence[str], compared: Sequence[str], masked: Sequence[str], mask: Mask
+) -> Sample:
     def side(name: str) -> dict[str, str | None] | None:
         if row[name] is None:
             return None
-        values = {k: v for k, v in row[name]["row"].asDict().items() if k in compared}
-        return {k: _MASK if k in masked else None if v is None else str(v) for k, v in values.items()}
+        values = {k: v for k, v in row[name]["row"].items() if k in compared}
+        return {k: _MASK if k in masked else None if v is None else _text(v) for k, v in values.items()}
 
-    keys = {name: mask.key(row[name]) if name in masked else str(row[name]) for name in key}
+    keys = {name: mask.key(_text(row[name])) if name in masked else _text(row[name]) for name in key}
     return Sample(key=keys, live=side("live"), candidate=side("candidate"))
+
+
+def _text(form: Any) -> str:
+    """A value as text, from its JSON form."""
+    return form if isinstance(form, str) else orjson.dumps(form).decode()
 
 
 def _drift_columns(i: int, was: Column, now: Column, changed: Column, in_both: Column) -> list[Column]:

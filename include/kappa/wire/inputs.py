@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -24,7 +27,8 @@ _ID, _KEY_ID = 1, 2
 def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
     """A mapping as JSON, or as Avro with a schema made from the source's columns; text as UTF-8; bytes as they are.
 
-    For Avro, dates, times and decimals are Python's own, and an absent column is null.
+    For JSON, each value is in the form that readers of topics take for its type (``docs/json.md``). For Avro, dates,
+    times and decimals are Python's own, and an absent column is null.
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
@@ -57,7 +61,28 @@ def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
 def _written(format: str, value: Mapping[str, Any], number: int, schema: Callable[[], str]) -> bytes:
     if format == "avro":
         return _avro(value, number, schema())
-    return (b"\0" + number.to_bytes(4) if format == "json_schema" else b"") + orjson.dumps(value)
+    return (b"\0" + number.to_bytes(4) if format == "json_schema" else b"") + orjson.dumps(_form(value))
+
+
+def _form(value: Any) -> Any:
+    """The JSON form of a value of Python: what readers of topics take for its type, without loss."""
+    if isinstance(value, Mapping):
+        return {name: _form(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_form(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return _number(value) if isinstance(value, float | Decimal | int) else value
+
+
+def _number(value: float | Decimal) -> Any:
+    """A number with all its digits, or the word for one that has none."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    is_plain = isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 63)
+    return value if is_plain else orjson.Fragment(format(value, "f" if isinstance(value, Decimal) else "d"))
 
 
 def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from kappa.driver.processes.process import DriverStatus, driver_status
+from kappa.driver.processes.process import DriverStatus, status_or_problem
 from kappa.errors import UNREADABLE, KappaError, LedgerError
 from kappa.kafka.broker import Broker
 from kappa.names import SERVED, EpochPaths
@@ -112,7 +112,7 @@ class Board:
             plan = epoch.plan
             position = ranges_end(state.committed.ranges) if state.committed is not None else plan.start
             done, total = plan.start.processed(position, plan.end)
-        driver = driver_status(self.lake.config, topology, epoch.epoch)
+        driver = status_or_problem(self.lake.config, topology, epoch.epoch)
         return BoardFacts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 
     def unread(self, epochs: Sequence[tuple[str, int]]) -> int:

@@ -36,6 +36,7 @@ _DRIVERS = {
     "stopped": ("stopped", "warn"),
     "never": ("not started", "warn"),
     "unconfirmed": ("unconfirmed", "off"),
+    "unreadable": ("not readable", "warn"),
 }
 _VERDICTS = {"same": "good", "differs": "warn", "failed": "bad"}
 
@@ -131,6 +132,7 @@ def verdict_kind(verified: Event) -> str:
 
 _IS = {
     "unconfirmed": "cannot be confirmed",
+    "unreadable": "has a heartbeat that cannot be read",
     "slow": "is slow",
     "stuck": "is stuck",
     "dead": "died",

@@ -11,11 +11,12 @@ from typing import Any
 from markupsafe import Markup
 
 from kappa.control.cutover import previous
-from kappa.errors import UnknownEpochError
+from kappa.errors import UNREADABLE, UnknownEpochError
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.moves import others_of
 from kappa.replay.stages import Stage
+from kappa.serving.dead_letter_reasons import Reason
 from kappa.topology.times import event_time
 from kappa_web.pages import charts, conditions, history, overview, progress, words
 from kappa_web.pages.board import Board, BoardFacts
@@ -62,9 +63,10 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
     candidate = facts.get(record.candidate.epoch) if record.candidate is not None else None
     lag = board.lags.now(overview.positions({record.topology: live} if live is not None else {}))
     shown = live or candidate
-    letters = board.dead_letters(record.topology, shown.epoch.epoch, shown.committed) if shown is not None else ()
+    letters, letters_problem = _letters(board, record.topology, shown)
     return {
         "letters": letters[:_REASONS],
+        "letters_problem": letters_problem,
         "more_reasons": max(0, len(letters) - _REASONS),
         "letters_of": shown.epoch.epoch if shown is not None else None,
         "with_values": caller.may_unmask(record.topology) or not (shown and letters and shown.state.masked),
@@ -92,6 +94,16 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
         "moving_with": others_of(record.topology, record.handover),
         "handover": record.handover,
     }
+
+
+def _letters(board: Board, topology: str, shown: BoardFacts | None) -> tuple[tuple[Reason, ...], str]:
+    """Dead letters by reason, and why they cannot be read: their table must not hide the page."""
+    if shown is None:
+        return (), ""
+    try:
+        return board.dead_letters(topology, shown.epoch.epoch, shown.committed), ""
+    except UNREADABLE as error:
+        return (), str(error)
 
 
 def _is_there(record: TopologyRecord, number: int) -> bool:

@@ -50,6 +50,5 @@ def dead_letters(
     for one in reasons:
         say(f"{one.count:>9,}  {one.reason}")
         for letter in one.letters:
-            at = f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp is not None else "unread"
-            value = "null" if letter.value is None else letter.value
+            value, at = "null" if letter.value is None else letter.value, letter.timestamp or "unread"
             say(f"           {letter.topic}[{letter.partition}] at {letter.offset}, {at}: {value}")

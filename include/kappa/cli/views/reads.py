@@ -380,9 +380,11 @@ def _lag(
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
     """Each partition, and topics that were recreated since they were read: no lag can be given for those."""
     from kappa.kafka.broker import Broker
+    from kappa.slices.places import recorded
 
     with Broker(bootstrap_servers) as broker:
-        stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
+        with recorded(topic_ids):
+            stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
         findings = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
     others = {finding.numbers["topic"] for finding in findings}
     return [

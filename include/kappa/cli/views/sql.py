@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from kappa.cli.options import Json, Topology, config, plain, say, table
-from kappa.errors import UsageError
+from kappa.errors import UsageError, first_line
 
 if TYPE_CHECKING:
     from kappa import serving
@@ -131,7 +131,7 @@ def _parts(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.Reco
         batch = next(batches, None)
         if batch is None:
             return
-        yield batch if rest is None else batch.slice(0, rest)
+        yield batch if rest is None else batch.slice(0, min(rest, batch.num_rows))
         rest = None if rest is None else rest - batch.num_rows
 
 
@@ -150,7 +150,17 @@ def _write_csv(names: list[str], parts: Iterator[pa.RecordBatch]) -> None:
 
 def _cell(value: Any) -> Any:
     """A value as one field: numbers and texts as they are, everything else as JSON."""
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+    return value if value is None or isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        raise UsageError(
+            f"The result has a value without a form in text: {first_line(error)}. Make it text in the query: CAST(... "
+            "AS VARCHAR)"
+        ) from error
 
 
 def _write_json(answer: serving.Answer, limit: int | None) -> None:
@@ -166,7 +176,7 @@ def _write_json(answer: serving.Answer, limit: int | None) -> None:
     before = "\n"
     for batch in _parts(answer.batches, limit):
         for row in _rows(batch):
-            sys.stdout.write(before + orjson.dumps(dict(zip(names, row, strict=True))).decode())
+            sys.stdout.write(before + _json(dict(zip(names, row, strict=True))))
             before = ",\n"
     sys.stdout.write("\n]}\n")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.control.backfills.backfill_span import Edges, SpannedMember, changed, edges, edges_ms, span, time_of
+from kappa.control.backfills.backfill_span import Edges, SpannedMember, changed, edges, edges_ms, span
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start
 from kappa.record import code as code_store
@@ -122,7 +122,7 @@ def _about_member(
         findings += backfill_rules.still_open(member.name, utc(backfill.end), needed, reached)
     beginnings = state.commits[:1] if member.is_bounded else [r for r in state.commits if _has_state(epoch, state, r)]
     if not any(map(own_edges.is_early, beginnings)):
-        since = utc(time_of(begin_ms - member.reach_ms))
+        since = shown(begin_ms - member.reach_ms)
         findings += backfill_rules.state_is_gone(
             backfill.topology, member.name, utc(backfill.begin), since, is_bounded=member.is_bounded
         )

@@ -175,11 +175,6 @@ def edges_ms(begin: datetime, end: datetime) -> tuple[int, int]:
     return (begin - _EPOCH) // timedelta(milliseconds=1), -((_EPOCH - end) // timedelta(milliseconds=1))
 
 
-def time_of(ms: int) -> datetime:
-    """Epoch milliseconds as a time."""
-    return _EPOCH + timedelta(milliseconds=ms)
-
-
 def changed(before: Topology, after: Topology, members: Iterable[SpannedMember]) -> list[str]:
     """The parameters by which two versions of a topology give members other rows for the same records, in words."""
     changes: list[str] = []

@@ -15,7 +15,7 @@ from kappa.driver.processes import process
 from kappa.driver.processes.targets import write_targets
 from kappa.environments import launchers
 from kappa.environments.launchers import Launcher
-from kappa.errors import KappaError, LakeUnreachableError
+from kappa.errors import UNREADABLE, KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.presence.liveness import claim_name
@@ -28,7 +28,7 @@ LONGEST_PAUSE_SECONDS = 120.0
 ANNOUNCE_SECONDS = 30.0
 
 #: A state that is not an adjective, in words.
-_STATES = {"never": "not started yet"}
+_STATES = {"never": "not started yet", "unreadable": "not readable"}
 
 log = structlog.get_logger("kappa.driver.processes.host")
 
@@ -44,11 +44,12 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     """
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}
+    unreadable: set[tuple[str, int]] = set()
     here: Launcher | None = None
     announced, writer = -math.inf, claim_name()
     while not stopping.wait(LOOK_SECONDS):
         try:
-            statuses = {one: process.driver_status(config, *one) for one in process.wanted_drivers(config)}
+            statuses = {one: process.status_or_problem(config, *one) for one in process.wanted_drivers(config)}
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
@@ -57,6 +58,12 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
         for one, status in statuses.items():
             if status.state == "unconfirmed":  # the next look tells
                 continue
+            if status.state == "unreadable":
+                if one not in unreadable:
+                    log.error("not looked after", topology=one[0], epoch=one[1], error=status.message)
+                unreadable.add(one)
+                continue
+            unreadable.discard(one)
             if status.is_running:
                 if time.monotonic() > not_before.get(one, 0.0) + LONGEST_PAUSE_SECONDS:
                     failures.pop(one, None)
@@ -98,7 +105,7 @@ def check(config: Config) -> list[str]:
 
     One of another host whose heartbeat was not seen to change yet is left out: a single look cannot tell.
     """
-    statuses = [process.driver_status(config, *one) for one in process.wanted_drivers(config)]
+    statuses = [process.status_or_problem(config, *one) for one in process.wanted_drivers(config)]
     return [
         f"The driver of epoch {status.epoch} of {status.topology!r} is {_STATES.get(status.state, status.state)}"
         f"{': ' + status.message if status.message else ''}. Look at it: kappa status {status.topology}"
@@ -126,7 +133,7 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     for name, epoch in process.wanted_drivers(config):
         try:
             beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
-        except LakeUnreachableError as error:
+        except (LakeUnreachableError, *UNREADABLE) as error:
             log.error("not ended", topology=name, epoch=epoch, error=str(error))
             continue
         if beat and beat.may_be_ended:

@@ -15,7 +15,7 @@ from kappa.acts import Effect
 from kappa.config import Config
 from kappa.driver.processes import launches
 from kappa.driver.processes.launcher import launch, log_file
-from kappa.errors import KappaError, LakeUnreachableError
+from kappa.errors import UNREADABLE, KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epochs import epochs_of
@@ -41,7 +41,8 @@ class DriverStatus:
 
     Attributes:
         state: ``running``; ``slow`` or ``stuck``: it does not get on; ``stopped``, ``dead`` or ``never`` (started);
-            ``unconfirmed``: it is of another host and its heartbeat was not seen to change yet.
+            ``unconfirmed``: it is of another host and its heartbeat was not seen to change yet; ``unreadable``: newer
+            code wrote its heartbeat, and ``message`` says so.
         pid: its process on ``host``.
         host: where it runs.
         heartbeat_at: last heartbeat, UTC.
@@ -204,6 +205,14 @@ def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
     """The driver of an epoch, from its heartbeat: one of another host is ``unconfirmed`` until it changes."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
     return _status(topology, epoch, liveness.look(path, config.stale_seconds))
+
+
+def status_or_problem(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The same for lists, which one heartbeat of newer code must not hide: ``unreadable``, with the reason."""
+    try:
+        return driver_status(config, topology, epoch)
+    except UNREADABLE as error:
+        return DriverStatus(topology=topology, epoch=epoch, state="unreadable", message=str(error))
 
 
 def _news(config: Config, topology: str, epoch: int) -> DriverStatus | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kappa.config import Config
 from kappa.driver.processes.process import wanted_drivers
+from kappa.errors import UNREADABLE
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.store.stores import store_of
@@ -17,11 +18,14 @@ def targets(config: Config) -> list[dict[str, Any]]:
     """The endpoint of each driver that should be running, as Prometheus reads a file of targets.
 
     A driver that died keeps its last endpoint until the next one of its epoch has another: Prometheus then says that it
-    is down. One that was stopped has none.
+    is down. One that was stopped has none, and one whose heartbeat newer code wrote.
     """
     entries = []
     for topology, epoch in wanted_drivers(config):
-        beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+        try:
+            beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+        except UNREADABLE:  # it must not take the others' targets away
+            continue
         if beat is not None and beat.metrics:
             owner = {"owner": beat.owner} if beat.owner else {}
             labels = {"topology": topology, "epoch": str(epoch), **owner}

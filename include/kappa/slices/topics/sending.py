@@ -230,7 +230,7 @@ def _origin(run: EpochRun, plan: LedgerRow, effects: LedgerRow, refused: Record 
         part = rows
         while (half := part.num_rows // 2) > 0:
             part = part.slice(0, half) if has(topic, part.slice(0, half)) else part.slice(half)
-        (row,) = part.select(ORDER).to_pylist()
+        (row,) = part.select(["_topic", "_partition", "_offset"]).to_pylist()
         return row["_topic"], row["_partition"], row["_offset"]
     return None
 

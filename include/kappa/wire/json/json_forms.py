@@ -12,6 +12,7 @@ DATE                  ISO 8601; years past 9999 as ``+10000-01-01``, years befor
 TIMESTAMP             ISO 8601 in UTC with microseconds, years as in a DATE: ``2026-03-01T12:00:00.123000Z``
 ARRAY, STRUCT         array, object
 MAP                   object when its keys are STRING, else array of ``{"key": ..., "value": ...}``
+durations, intervals  ISO 8601, as results of a query have them: ``PT90.5S``, ``P1M2DT0S``
 ====================  ==========================================================================================
 """
 
@@ -43,6 +44,17 @@ def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]
         values = [json_forms(column) for column in batch.columns]
         for row in zip(*values, strict=True):
             yield dict(zip(columns, row, strict=True))
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python objects; columns with dates or times beyond Python's range have their JSON forms."""
+    columns = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            columns[name] = column.to_pylist()
+        except (OverflowError, ValueError):
+            columns[name] = [form for chunk in column.chunks for form in json_forms(chunk)]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def json_forms(values: pa.Array) -> list[Any]:
@@ -95,6 +107,20 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+def _durations(values: pa.Array) -> list[Any]:
+    micros = values.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    return _each(micros, lambda value: f"PT{_seconds(value * 1000)}S")
+
+
+def _interval(value: Any) -> str:
+    months, days, nanos = value
+    return f"P{months}M{days}DT{_seconds(nanos)}S"
+
+
+def _seconds(nanos: int) -> str:
+    return format(Decimal(nanos).scaleb(-9).normalize(), "f")
+
+
 def _has_strange(values: pa.Array) -> bool:
     return not pc.all(pc.is_finite(values), min_count=0).as_py()
 
@@ -117,7 +143,7 @@ def _maps(values: pa.MapArray) -> list[Any]:
 
 def time_texts(values: pa.Array) -> pa.Array:
     """The JSON form of each timestamp, as large text."""
-    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    micros = values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(pa.int64())  # nanoseconds are cut off
     end = "" if values.type.tz is None else "Z"
     near, far = _DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1
     texts = _texts(micros, near, far, _time, pa.timestamp("us"))
@@ -166,6 +192,8 @@ _FORMS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]
     (pa.types.is_date, lambda values: list(date_texts(values).to_pylist())),
     (pa.types.is_floating, _numbers),
     (pa.types.is_decimal, lambda values: _each(values, _decimal)),
+    (pa.types.is_duration, _durations),
+    (pa.types.is_interval, lambda values: _each(values, _interval)),
     (_is_bytes, lambda values: _each(values, _base64)),
     (pa.types.is_struct, _structs),
     (pa.types.is_map, _maps),
