@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import orjson
 import pytest
 
 from kappa import control, serving
@@ -15,6 +16,7 @@ from kappa.offsets.vector import ranges_end
 from kappa.replay.proof.verdict import Verdict
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
+from kappa.verify.topic_recount import recount_topics
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -169,6 +171,23 @@ def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) 
     rows = queries.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
     assert [row["id"] for row in rows if "counted" not in row] == [row["id"] for row in rows]
     assert sorted(row["id"] for row in rows) == ["a", "a", "a", "b", "b", "c", "d"]
+
+
+def test_records_of_a_dropped_column_stay_in_a_topic_that_reconciles(stream: Lab) -> None:
+    outputs = MOVES + ', Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile")'
+    evolve(stream, version=1, tables=WIDER, outputs=outputs)
+    stream.produce(ROWS)
+    stream.start_live()
+    step = STEP.replace(
+        'newest(moves, key="id")', 'newest(moves, key="id").withColumn("total", F.col("total").cast("double"))'
+    )
+    evolve(stream, step=step, tables=BALANCES.replace("BIGINT", "DOUBLE"), outputs=outputs)
+    epoch, _ = replayed(stream, **ALLOWANCE)
+    values = [orjson.loads(value) for value in stream.values_of(f"{stream.topic}.balances")]
+    assert {"id": "c", "total": 4, "doubled": 8} in values, "an equal row is not sent again"
+    assert [value["id"] for value in values if "doubled" not in value] == ["a", "d"], "what changed after the cutover"
+    report = recount_topics(stream.config, stream.paths(epoch), stream.kafka)
+    assert report.problems == () and any(f"{stream.topic}.balances" in line for line in report.read)
 
 
 def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream: Lab) -> None:
