@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import orjson
 import pytest
 
 from kappa import control, serving
 from kappa.delta import queries
 from kappa.errors import RefusedError
+from kappa.offsets.vector import ranges_end
 from kappa.replay.proof.verdict import Verdict
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
+from kappa.verify.topic_recount import recount_topics
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -170,6 +173,23 @@ def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) 
     assert sorted(row["id"] for row in rows) == ["a", "a", "a", "b", "b", "c", "d"]
 
 
+def test_records_of_a_dropped_column_stay_in_a_topic_that_reconciles(stream: Lab) -> None:
+    outputs = MOVES + ', Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile")'
+    evolve(stream, version=1, tables=WIDER, outputs=outputs)
+    stream.produce(ROWS)
+    stream.start_live()
+    step = STEP.replace(
+        'newest(moves, key="id")', 'newest(moves, key="id").withColumn("total", F.col("total").cast("double"))'
+    )
+    evolve(stream, step=step, tables=BALANCES.replace("BIGINT", "DOUBLE"), outputs=outputs)
+    epoch, _ = replayed(stream, **ALLOWANCE)
+    values = [orjson.loads(value) for value in stream.values_of(f"{stream.topic}.balances")]
+    assert {"id": "c", "total": 4, "doubled": 8} in values, "an equal row is not sent again"
+    assert [value["id"] for value in values if "doubled" not in value] == ["a", "d"], "what changed after the cutover"
+    report = recount_topics(stream.config, stream.paths(epoch), stream.kafka)
+    assert report.problems == () and any(f"{stream.topic}.balances" in line for line in report.read)
+
+
 def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream: Lab) -> None:
     first = live(stream)
     evolve(
@@ -275,15 +295,7 @@ def add_partition(stream: Lab) -> None:
 def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream: Lab, topic: TopicFactory) -> None:
     first, more = live(stream), topic()
     produce(stream, more, [("x", 1)])
-    evolve(stream)
-    file = stream.config.topologies / "balances.py"
-    source = f'Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
-    text = (
-        file.read_text().replace("sources=[MOVES]", "sources=BOTH").replace("running_total(MOVES", "running_total(BOTH")
-    )
-    text = text.replace("\ntotals = ", f"\nBOTH = [MOVES, {source}]\ntotals = ")
-    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
-    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
+    read_both(stream, more)
     second, _ = replayed(stream)
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20, "x": 1}
     produce(stream, more, [("x", 2)])
@@ -295,6 +307,57 @@ def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream:
     stream.await_live(first)
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
     assert control.certify(stream.config, stream.name).complete
+
+
+@pytest.mark.parametrize("cuts", ["time", "live"])
+def test_history_of_a_new_source_is_read_before_the_cutover_and_not_sent(
+    stream: Lab, topic: TopicFactory, cuts: Literal["time", "live"]
+) -> None:
+    live(stream)
+    more = topic()
+    produce(stream, more, [(f"h{i}", i) for i in range(22)])
+    stream.delete_before({0: 2}, more)  # retention has removed records that no epoch has read
+    read_both(stream, more)
+    second = stream.plan_replay(slice_records=4, cuts=cuts)
+    stream.run(second)
+    stream.await_stage(second, Stage.VERIFIED)
+    assert stream.plan(second).end[more, 0] == 22
+    assert stand(stream, second, more) == 22, "nothing arrived meanwhile for the live epoch to commit"
+    # The candidate goes on beside the live epoch, whether that has a commit meanwhile or not.
+    produce(stream, more, [(f"i{i}", i) for i in range(10)])
+    stream.wait(lambda: stand(stream, second, more) == 32, "the candidate reads on")
+    stream.produce([("b", 1)], start_ms=1_700_000_100_000)
+    produce(stream, more, [(f"j{i}", i) for i in range(10)])
+    stream.settle(second, [stream.topic, more])
+    commits = stream.ledger(second).state().commits
+    assert max(r.count for row in commits for r in row.ranges if r.topic == more) <= 4
+    assert stream.sent() == [*ROWS, ("b", 1)], "what the live epoch has sent"
+    control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+    stream.await_live(second)
+    produce(stream, more, [("x", 7)])
+    stream.produce([("a", 10)], start_ms=1_700_000_200_000)
+    stream.settle(second, [stream.topic, more])
+    assert sorted(stream.sent()) == sorted([*ROWS, ("b", 1), ("x", 7), ("a", 10)])
+    assert len(stream.balances()) == 3 + 20 + 10 + 10 + 1
+    assert control.certify(stream.config, stream.name).complete
+
+
+def read_both(stream: Lab, more: str) -> None:
+    """Deploy a second version that reads another topic too."""
+    evolve(stream)
+    file = stream.config.topologies / "balances.py"
+    source = f'Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
+    text = (
+        file.read_text().replace("sources=[MOVES]", "sources=BOTH").replace("running_total(MOVES", "running_total(BOTH")
+    )
+    text = text.replace("\ntotals = ", f"\nBOTH = [MOVES, {source}]\ntotals = ")
+    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
+    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
+
+
+def stand(stream: Lab, epoch: int, topic: str) -> int | None:
+    """Where an epoch stands in a topic of one partition."""
+    return ranges_end(stream.ledger(epoch).state().commits[-1].ranges).get(topic, 0)
 
 
 def produce(stream: Lab, topic: str, rows: list[tuple[str, int]]) -> None:

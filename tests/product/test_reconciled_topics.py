@@ -22,6 +22,7 @@ from kappa.errors import RefusedError
 from kappa.replay.stages import Stage
 from kappa.topology import Table
 from kappa.verify import key_comparison
+from kappa.verify.topic_recount import recount_topics
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -71,6 +72,11 @@ class Reconciled(Mortal):
             if total is not None:
                 totals[account] = total
         return totals
+
+    def newest_values(self) -> dict[str, Any]:
+        """The newest value per key, as it was sent."""
+        messages = read_messages(self.config.bootstrap_servers, f"{self.topic}.balances")
+        return {message.key().decode(): orjson.loads(message.value()) for message in messages}
 
     def first(self) -> int:
         return self.live_first(ROWS)
@@ -223,6 +229,23 @@ def test_a_new_topic_gets_every_row_and_a_former_hold_topic_tombstones_too(strea
     anew = [record(m) for m in read_messages(stream.config.bootstrap_servers, f"{stream.topic}.anew")]
     assert sorted(anew, key=str) == [("a", 11), ("c", 12), ("z", 50)]
     assert stream.kafka.topic_configs([f"{stream.topic}.anew"])[f"{stream.topic}.anew"]["cleanup.policy"] == "compact"
+
+
+def test_every_row_is_sent_where_a_topic_gets_other_columns(stream_of: Reconciled) -> None:
+    stream = stream_of
+    stream.outputs = RECONCILED.replace('key="id",', 'key="id", columns=["id"],')
+    first = stream.live_first(ROWS)
+    stream.outputs = RECONCILED
+    stream.deploy(1)  # equal rows
+    second = stream.verified()
+    (finding,) = [f for f in stream.plan(second).warnings if f.code == "reconcile-sends-everything"]
+    assert "sends columns ['id'] of it" in finding.message
+    stream.cut_over_to(second)
+    assert stream.newest_values() == {key: {"id": key, "total": n} for key, n in stream.balances().items()}
+    assert recount_topics(stream.config, stream.paths(second), stream.kafka).problems == ()
+    stream.roll_back_to(first)
+    stream.wait(lambda: all("total" not in value for value in stream.newest_values().values()), "every row is sent")
+    assert recount_topics(stream.config, stream.paths(first), stream.kafka).problems == ()
 
 
 def test_readers_can_leave_an_epoch_that_cannot_send_its_differences(stream_of: Reconciled) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.rules.topic import colliding, has_same_key
 from kappa.replay.starts import FromMarker, FromSavepoint
-from kappa.topology.shapes import Shape
+from kappa.topology.shapes import SentForm, Shape
 
 PlanOf = Callable[..., ReplayPlan]
 
@@ -122,6 +123,33 @@ def test_a_plan_says_why_every_row_is_sent_if_nothing_can_be_compared(facts: Fac
     (new,) = everything(plan_of(reconciled(facts, topics=(), reconciled={})))
     assert new.endswith("No action needed: the topic is new.")
     assert everything(plan_of(replace(reconciled(facts), live=None))) == []
+
+
+REWARDS = ("card", "points", "tier")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "why"),
+    [
+        (("json", REWARDS), ("json", REWARDS), ""),
+        (("json", ("card",)), ("json", ("card", "tier")), "sends columns ['card'] of it"),
+        (("json", ("card", "tier")), ("json", ("card",)), "sends columns ['card', 'tier'] of it"),
+        (("json", ("card", "tier")), ("json", ("tier", "card")), ""),
+        (("json", REWARDS), ("avro", REWARDS), "sends it as json"),
+        # A column that only one of the tables has differs, or does not, in the rows.
+        (("json", ("card", "gone")), ("json", ("card",)), ""),
+    ],
+)
+def test_every_row_is_sent_where_its_values_get_another_form(
+    facts: Facts, plan_of: PlanOf, was: tuple[str, tuple[str, ...]], now: tuple[str, tuple[str, ...]], why: str
+) -> None:
+    form, earlier_form = (SentForm(format=one[0], columns=one[1]) for one in (now, was))
+    world = reconciled(facts, sent_forms={"loyalty": earlier_form})
+    assert world.topology is not None
+    plan = plan_of(replace(world, topology=replace(world.topology, sent_forms={"loyalty": form})))
+    assert plan.sent_forms == {"loyalty": form} and ReplayPlan.from_json(plan.to_json()) == plan
+    findings = everything(plan)
+    assert len(findings) == bool(why) and all(f"live epoch 3 {why}." in finding for finding in findings)
 
 
 def test_keys_are_the_same_by_name_and_type() -> None:

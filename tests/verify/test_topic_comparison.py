@@ -59,12 +59,18 @@ class OneTopic:
         yield list(self.records[2:])
 
 
+#: As a Delta schema has it.
+STRUCT = {"type": "struct", "fields": [{"name": "x", "type": "integer"}, {"name": "y", "type": "integer"}]}
+
+
 def rows(*pairs: tuple[bytes | None, bytes]) -> topic_comparison.RowRecords:
     return lambda: (Record("t", key, value) for key, value in pairs)
 
 
-def span(*records: Sent, low: int = 0, upto_seq: int | None = None) -> topic_comparison.TopicSpan:
-    return span_of(cast(Broker, OneTopic(*records, low=low)), "t", upto_seq=upto_seq)
+def span(
+    *records: Sent, low: int = 0, upto_seq: int | None = None, columns: dict[str, Any] | None = None
+) -> topic_comparison.TopicSpan:
+    return span_of(cast(Broker, OneTopic(*records, low=low)), "t", upto_seq=upto_seq, columns=columns)
 
 
 @pytest.fixture(params=[topic_comparison.RECORDS, 1], ids=["one share", "several"], autouse=True)
@@ -112,6 +118,38 @@ def test_a_key_that_changes_while_the_topic_is_read_is_not_compared() -> None:
 def test_added_columns_and_the_order_of_columns_make_no_difference() -> None:
     differences = key_differences(span(Sent(b"a", b'{"n":1,"m":2}')), rows((b"a", b'{"m":2,"n":1,"new":null}')))
     assert differences.different == 0
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "kind"),
+    [
+        (b'{"n":1,"gone":2}', b'{"n":1}', "integer"),
+        (b'{"n":1}', b'{"n":1.0}', "double"),
+        (b'{"n":1.50}', b'{"n":1.5000}', "decimal(12,4)"),
+        (b'{"n":-0.0}', b'{"n":0}', "integer"),
+        (b'{"n":{"x":1}}', b'{"n":{"x":1,"y":null}}', STRUCT),
+        (b'{"n":[{"x":1}]}', b'{"n":[{"x":1,"y":null}]}', {"type": "array", "elementType": STRUCT}),
+    ],
+)
+def test_an_earlier_record_of_an_equal_row_stays_in_a_topic_that_reconciles(
+    earlier: bytes, now: bytes, kind: Any
+) -> None:
+    assert key_differences(span(Sent(b"a", earlier), columns={"n": kind}), rows((b"a", now))).different == 0
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "kind"),
+    [
+        (b'{"n":1}', b'{"n":1.5}', "double"),
+        (b"{}", b'{"n":0}', "integer"),
+        (b'{"n":true}', b'{"n":1}', "integer"),
+        (b'{"n":{"x":1,"y":2}}', b'{"n":{"x":1}}', STRUCT),
+        (b'{"n":{"x":1}}', b'{"n":{"x":1,"y":null}}', {"type": "map", "valueType": "integer"}),
+        (b'{"n":[1]}', b'{"n":[1,null]}', {"type": "array", "elementType": "integer"}),
+    ],
+)
+def test_another_value_differs_in_a_topic_that_reconciles(earlier: bytes, now: bytes, kind: Any) -> None:
+    assert key_differences(span(Sent(b"a", earlier), columns={"n": kind}), rows((b"a", now))).different == 1
 
 
 def test_each_row_has_a_record_of_its_own() -> None:

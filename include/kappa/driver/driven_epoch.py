@@ -29,6 +29,7 @@ from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import BegunState
 from kappa.slices.places import check_topics, recorded
 from kappa.slices.topics import ownership, turns
 from kappa.slices.writing import check_mask
@@ -115,12 +116,24 @@ class DrivenEpoch:
             self._followed = Ledger(path)
         return self._followed
 
-    def lag_to_live(self, record: TopologyRecord) -> int:
-        """Offsets that the live epoch has read and this one has not."""
+    def lag_to_live(self, broker: Broker, record: TopologyRecord) -> int:
+        """Offsets that the live epoch has read and this one has not; and those of topics that this one reads alone."""
         if record.live is None:
             return 0
-        position, live = self.ledger.begun().standing, self.live_ledger(record).begun().standing
-        return position.beside(live).count_to(live.beside(position))
+        state, live = self.ledger.begun(), self.live_ledger(record).begun().standing
+        apart = self.ends_apart(broker, state, live)
+        position = state.standing
+        lag = position.beside(live).count_to(live.beside(position))
+        return lag + state.position.only(apart.topics).count_to(apart)
+
+    def ends_apart(self, broker: Broker, state: BegunState, live: Offsets) -> Offsets:
+        """Where those topics end now that this epoch reads as they are, and that one that stands at ``live`` does not.
+
+        There is no commit in them to follow.
+        """
+        position = state.position
+        own = sorted(set(position.topics) - set(live.topics) - {one.topic for one in self.plan.bound.values()})
+        return position.only(own).merge(broker.stable_offsets(own)) if own else Offsets()
 
     def is_chained(self, record: TopologyRecord) -> bool:
         """Whether this epoch or the live one reads versioned topics of others."""

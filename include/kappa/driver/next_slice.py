@@ -32,6 +32,10 @@ class Cuts(Protocol):
         """The next slice towards the end of what there is."""
         ...
 
+    def apart(self, state: BegunState, live: Offsets, most: int) -> Cut | None:
+        """The next slice of topics that the live epoch, which stands at ``live``, does not read."""
+        ...
+
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:
         """The next slice on the way to ``goal``, in offsets of root topics."""
         ...
@@ -66,6 +70,14 @@ class TimeCuts:
         end = self._epoch.stable(self._engines.broker, state.position)
         return None if end == state.position else self.towards(state, end, most)
 
+    def apart(self, state: BegunState, live: Offsets, most: int) -> Cut | None:
+        end = self._apart_end(state, live)
+        return None if end == state.position else self.towards(state, end, most)
+
+    def _apart_end(self, state: BegunState, live: Offsets) -> Offsets:
+        """The position with the end of topics in which the live epoch has no commit to follow."""
+        return state.position.merge(self._epoch.ends_apart(self._engines.broker, state, live))
+
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut:
         return Cut(end=cut_by_time(self._engines.time_index(), state, goal, most, self._spread_of))
 
@@ -76,12 +88,9 @@ class TimeCuts:
         return self._spread
 
     def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
-        # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
-        position = state.position
-        own = set(position.topics) - set(goals[0].topics)
-        rest = position.merge(self._epoch.stable(self._engines.broker, position).only(own)) if own else position
+        position, rest = state.position, self._apart_end(state, goals[0])
         fitting = [goal for goal in goals if position.count_to(rest.merge(goal)) <= most]
-        if not fitting and is_far:
+        if not fitting and (is_far or rest != position):
             return self.towards(state, rest.merge(goals[0]), most)
         return Cut(end=rest.merge(fitting[-1] if fitting else goals[0]))
 
@@ -105,7 +114,13 @@ class LiveCuts(TimeCuts):
         return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
 
     def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
-        return super().following(state, goals[:1], most, is_far=is_shrunk(state))
+        if is_shrunk(state):
+            return super().following(state, goals[:1], most, is_far=True)
+        rest = self._apart_end(state, goals[0])
+        # A slice that ends elsewhere than one of the live epoch reads no topic of both.
+        if state.position.count_to(rest) > most:
+            return self.towards(state, rest, most)
+        return Cut(end=rest.merge(goals[0]))
 
     def _recorded(self, position: Offsets, end: Offsets) -> list[Offsets]:
         """Ends of the live epoch's slices from a position up to an end, oldest first: those that are rolled up too."""
@@ -138,13 +153,23 @@ class UpstreamCuts:
     def onward(self, state: BegunState, most: int) -> Cut | None:
         return self._epoch.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
 
+    def apart(self, state: BegunState, live: Offsets, most: int) -> Cut | None:
+        own = self._apart_cut(state, live, most)
+        standing = state.standing.merge(own)
+        return None if standing == state.standing else Cut(end=state.position.merge(own), standing=standing)
+
+    def _apart_cut(self, state: BegunState, live: Offsets, most: int) -> Offsets:
+        """Where a slice ends in topics of its own, which the live epoch does not read; cut by time."""
+        end = self._epoch.ends_apart(self._engines.broker, state, live)
+        return cut_by_time(self._engines.time_index(), state, end, most) if len(end) else end
+
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
         return self._epoch.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
 
     def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
-        direct = self._direct_end(state)
+        direct = self._direct_end(state).merge(self._apart_cut(state, goals[0], most))
         return self._epoch.upstreams.following(state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most)
 
     def _direct_cut(self, state: BegunState, end: Offsets, most: int) -> Offsets:

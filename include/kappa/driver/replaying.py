@@ -214,7 +214,7 @@ class Replay:
         if not has_moved and not self._epoch.plan.bound:
             self._epoch.event("caught_up", seq=self._epoch.ledger.state().seq)
             return
-        lag = self._epoch.lag_to_live(record)
+        lag = self._epoch.lag_to_live(self._engines.broker, record)
         is_near = lag <= self._epoch.plan.request.slice_records * CAUGHT_UP_SHARE
         # It may be between two commits of the live epoch, where nothing can be compared.
         if is_near and self._is_level(record):
@@ -308,6 +308,8 @@ class Replay:
             self._baseline()
             return
         self._handover.get_ready(record)
+        if record.handover is None:
+            self._handover.prepare(record)
         if self._slices.follow(record, "following"):
             return
         handover = record.handover
@@ -315,7 +317,6 @@ class Replay:
             self._handover.take_over(record, handover)
             return
         voice.say("following, held")
-        self._handover.prepare(record)
         merges.idle()
 
     def _baseline(self) -> None:

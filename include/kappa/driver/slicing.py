@@ -31,7 +31,6 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState
 from kappa.replay.proof.certificate import Sends
-from kappa.replay.proof.standing import has_common_topic
 from kappa.replay.stages import Stage
 from kappa.slices.input.reading import is_small
 from kappa.slices.protocol import run_slice
@@ -113,13 +112,14 @@ class Slices:
         self.towards(state, end, "going on to where its group meets")
 
     def follow(self, record: TopologyRecord, what: str) -> bool:
-        """One held slice that ends on a commit of the live epoch or leads to one; False when there is none."""
+        """One held slice that ends on a commit of the live epoch or leads to one; False when there is none.
+
+        What the live epoch does not read is read meanwhile, until a handover is asked for: the rest is sent after it.
+        """
         if record.live is None:
             return False
         state, theirs = self._epoch.ledger.begun(), self._epoch.live_ledger(record).begun()
         position = state.standing
-        if not self._epoch.plan.bound and not has_common_topic(theirs.committed.standing, position):
-            return record.handover is None and self._read_apart(state, what)
         ahead: list[Offsets] = []
         for row in reversed(theirs.commits):
             end = row.standing.beside(position)
@@ -128,7 +128,7 @@ class Slices:
                 break
             ahead.insert(0, end)
         if not ahead:
-            return False
+            return record.handover is None and self._read_apart(state, theirs.standing, what)
         # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of
         # theirs.
         is_far = theirs.rolled is not None or is_shrunk(state)
@@ -137,9 +137,9 @@ class Slices:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
 
-    def _read_apart(self, state: BegunState, what: str) -> bool:
+    def _read_apart(self, state: BegunState, live: Offsets, what: str) -> bool:
         """One held slice towards the end of topics that the live epoch does not read; False when nothing is left."""
-        cut = self.onward(state)
+        cut = self._bounded(state, partial(self.cuts.apart, state, live), self.most)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None

@@ -16,6 +16,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.proof.determinism import Determinism
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
+from kappa.topology.shapes import SentForm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +131,11 @@ class EpochRecord:
     def reconciled(self) -> Mapping[str, str]:
         """Topic -> the table that it is brought to when the epoch goes live."""
         return self._plan.reconciled if self._plan is not None else {}
+
+    @property
+    def sent_forms(self) -> Mapping[str, SentForm]:
+        """Those topics, with the form of their values; empty where earlier code made the plan."""
+        return self._plan.sent_forms if self._plan is not None else {}
 
     @property
     def brought_in(self) -> SetAsides:

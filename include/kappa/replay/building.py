@@ -164,6 +164,7 @@ def _plan(
         topics=topology.topics,
         versioned=tuple(topology.versioned),
         reconciled=dict(topology.reconciled),
+        sent_forms=dict(topology.sent_forms),
         stages=() if refusals(relaxed_findings) else stages,
         findings=relaxed_findings,
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),

@@ -18,7 +18,7 @@ from kappa.replay.stages import Stage
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts
 from kappa.topic_overrides import Overrides
 from kappa.topology import Source, Topic, Topology
-from kappa.topology.shapes import Shape, shapes_of
+from kappa.topology.shapes import SentForm, Shape, sent_forms, shapes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,7 @@ class TopologyFacts:
         topics: names of the topics that it sends to.
         versioned: those of which each epoch has its own, with the table or append output that they are made from.
         reconciled: those that are reconciled with a table when the epoch goes live, with that table.
+        sent_forms: those topics, with the form of their values.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
@@ -117,6 +118,7 @@ class TopologyFacts:
     topics: tuple[str, ...] = ()
     versioned: Mapping[str, str] = field(default_factory=dict)
     reconciled: Mapping[str, str] = field(default_factory=dict)
+    sent_forms: Mapping[str, SentForm] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
@@ -201,6 +203,7 @@ class LiveFacts:
         savepoints: commits to which tables can go back.
         topics: names of the topics that it sends to.
         reconciled: those that it reconciled with a table when it went live, with that table.
+        sent_forms: those topics, with the form of their values; not of a plan of earlier code.
         shapes: keys and columns of its tables and append outputs, by place.
         group: where its consumer group stands, if that is not a place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
@@ -225,6 +228,7 @@ class LiveFacts:
     savepoints: tuple[SavepointFacts, ...] = ()
     topics: tuple[str, ...] = ()
     reconciled: Mapping[str, str] = field(default_factory=dict)
+    sent_forms: Mapping[str, SentForm] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     group: Offsets | None = None
     is_cut_by_arrival: bool = False
@@ -381,6 +385,7 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
         topics=tuple(topic.name for topic in topology.topics),
         versioned={topic.name: topic.of for topic in topology.versioned_topics},
         reconciled={topic.name: topic.of for topic in topology.reconciled_topics},
+        sent_forms=sent_forms(topology),
         shapes=shapes_of(topology),
         measures=topology.measures,
         is_sensitive=topology.is_sensitive,

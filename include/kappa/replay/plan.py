@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from kappa.replay.estimates import Estimate
 from kappa.replay.findings import Finding, Severity, check, refusals
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.stages import Stage
+from kappa.topology.shapes import SentForm
 
 #: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
@@ -51,6 +52,7 @@ class ReplayPlan:
         topics: names of the topics that the epoch will send to once it is live.
         versioned: those of them that are the epoch's own; it sends history to these too.
         reconciled: those that get the differences when the epoch goes live, with the table that each is made from.
+        sent_forms: those topics, with the form of the values that they get.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
         bound: source -> the versioned topic of another topology's epoch that is read in its place; offsets are those of
             that topic.
@@ -90,6 +92,7 @@ class ReplayPlan:
     request: ReplayRequest
     versioned: tuple[str, ...] = ()
     reconciled: Mapping[str, str] = field(default_factory=dict)
+    sent_forms: Mapping[str, SentForm] = field(default_factory=dict)
     sends: str = "hold"
     bound: Mapping[str, Binding] = field(default_factory=dict)
     roots: Mapping[str, Offsets] = field(default_factory=dict)
@@ -148,7 +151,9 @@ class ReplayPlan:
         # have none.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
-        reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
+        reconciled: dict[str, Any] = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
+        if self.sent_forms:
+            reconciled["sent_forms"] = {topic: asdict(form) for topic, form in self.sent_forms.items()}
         aside = {
             name: set_asides.as_list(records)
             for name, records in (("set_aside", self.set_aside), ("brought_in", self.brought_in))
@@ -159,7 +164,7 @@ class ReplayPlan:
             chain["roots"] = {name: offsets.as_dict() for name, offsets in self.roots.items()}
         nested = (
             *("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots"),
-            *("set_aside", "brought_in", "adoption"),
+            *("sent_forms", "set_aside", "brought_in", "adoption"),
         )
         return {
             "format": FORMAT,
@@ -222,6 +227,7 @@ class ReplayPlan:
                 "request": ReplayRequest.from_dict(values["request"]),
                 "archived": ranges_from_json(values.get("archived", {})),
                 "versioned": tuple(values.get("versioned", ())),
+                "sent_forms": {t: SentForm.from_dict(one) for t, one in values.get("sent_forms", {}).items()},
                 "set_aside": set_asides.from_list(values.get("set_aside", ())),
                 "brought_in": set_asides.from_list(values.get("brought_in", ())),
                 "bound": bindings_from_dict(values.get("bound", {})),

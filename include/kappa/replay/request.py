@@ -45,7 +45,8 @@ class ReplayRequest:
         actor: the person or program that asks, for the record.
         seed: what the tables hold at the start; ``None`` means the seed that goes with the start, see
             :attr:`resolved_seed`.
-        end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
+        end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit, and
+            at the present end of topics that it does not read.
         allow: codes of findings that warn instead of refusing; each is in :data:`ALLOWABLE`.
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.

@@ -87,7 +87,7 @@ def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
 
 def _to_latest(facts: Facts) -> Resolved:
     # Without a live epoch nothing was read yet: a first epoch begins with the records that arrive from now on.
-    begin = every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
+    begin = frozen_position(facts)
     return Resolved(
         start=begin, origin=begin, findings=tuple(log_rules.start_below_low_watermark(begin, facts.log.low))
     )
@@ -120,7 +120,7 @@ def first_records_at(
 def _shift_by(by: int, facts: Facts) -> Resolved:
     if facts.live is None:
         return Resolved(start=None, findings=tuple(start_rules.shift_without_live_epoch(by)))
-    position = every_partition(facts.live.position, facts.log)
+    position = frozen_position(facts)
     if by > 0:  # ahead of the live epoch whatever the log holds: start-after-end refuses it
         ahead = Offsets.of((at, offset + by) for at, offset in position.items())
         return Resolved(start=ahead, origin=ahead)
@@ -167,7 +167,7 @@ def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
     else:  # sources change after an adoption; what has been added since is read from its beginning
         stored = adoption.offsets.only(facts.log.high.topics)
         findings = log_rules.vector_beyond_log(stored, facts.log.high, f"The adopted job ({adoption.job})")
-        begin = every_partition(adoption.offsets, facts.log)
+        begin = begun_at(adoption.offsets, facts.log)
     findings += log_rules.start_below_low_watermark(begin, facts.log.low)
     if request.adoption is not None:
         findings = [adoption_rules.in_an_adoption(finding) for finding in findings]
@@ -175,7 +175,8 @@ def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
         adoption, facts.topology, facts.existing, is_first=request.adoption is not None
     )
     # Nobody says with which record the other job began: offset 0 makes a later to_earliest refuse, not forget.
-    return Resolved(start=begin, origin=every_partition(Offsets(), facts.log), findings=tuple(findings))
+    origin = every_partition(Offsets(), facts.log).merge(_added(adoption.offsets, facts.log))
+    return Resolved(start=begin, origin=origin, findings=tuple(findings))
 
 
 def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) -> Resolved:
@@ -195,12 +196,12 @@ def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) 
         return Resolved(start=None, findings=tuple(request_rules.unknown_savepoint(place, savepoints)))
     keeper = f"The savepoint at seq {savepoint.seq} of epoch {live.epoch}"
     problems = log_rules.vector_beyond_log(savepoint.offsets.only(facts.log.high.topics), facts.log.high, keeper)
-    begin = every_partition(savepoint.offsets, facts.log)
+    begin = begun_at(savepoint.offsets, facts.log)
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)
     if request.resolved_seed is Seed.EMPTY:
         return Resolved(start=begin, origin=begin, findings=tuple(problems))
     problems += unlike_seed(topology.shapes, savepoint.shapes, keeper)
-    origin = every_partition(live.origin, facts.log)
+    origin = begun_at(live.origin, facts.log)
     return Resolved(start=begin, origin=origin, seed_epoch=live.epoch, seed_seq=savepoint.seq, findings=tuple(problems))
 
 
@@ -225,13 +226,13 @@ def _from_marker(start: FromMarker, facts: Facts) -> Resolved:
     if facts.live is None:
         problems += request_rules.other_lakes_epoch(marker)
         problems += request_rules.marker_behind_last_sender(marker, facts.markers)
-    begin = every_partition(marker.position, facts.log)
+    begin = begun_at(marker.position, facts.log)
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)
     origin = facts.live.origin if facts.live and facts.live.epoch == marker.epoch else Offsets()
     return Resolved(
         start=begin,
         # A marker does not say where its epoch began: offset 0 makes a later to_earliest refuse, not forget.
-        origin=every_partition(origin, facts.log),
+        origin=every_partition(origin, facts.log).merge(_added(marker.position, facts.log)),
         seed_epoch=marker.epoch,
         seed_seq=marker.seq,
         findings=tuple(problems),
@@ -247,3 +248,29 @@ def _marker(start: FromMarker, markers: tuple[MarkerFacts, ...]) -> MarkerFacts 
 def every_partition(offsets: Offsets, log: LogFacts) -> Offsets:
     """The vector with every partition of the sources, later ones at 0, and no other topic."""
     return offsets.only(log.high.topics).naming(log.high)
+
+
+def frozen_position(facts: Facts) -> Offsets:
+    """Where the live epoch stands; where it reads nothing, the end of what there is now.
+
+    A topic that only the new epoch reads has no commit of the live one. What it holds now is history all the same.
+    """
+    if facts.live is None:
+        return facts.log.stable
+    position = facts.live.position
+    return every_partition(position, facts.log).merge(of_others(facts.log.stable, position))
+
+
+def begun_at(offsets: Offsets, log: LogFacts) -> Offsets:
+    """The vector with every partition of the sources: topics that it does not name begin with their first record."""
+    return every_partition(offsets, log).merge(_added(offsets, log))
+
+
+def _added(offsets: Offsets, log: LogFacts) -> Offsets:
+    """The beginning of sources that the vector does not name."""
+    return of_others(log.low, offsets)
+
+
+def of_others(offsets: Offsets, named: Offsets) -> Offsets:
+    """The offsets of topics that another vector does not name."""
+    return offsets.only(set(offsets.topics) - set(named.topics))

@@ -11,7 +11,7 @@ from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.facts import Facts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest
-from kappa.replay.resolution import Resolved, every_partition, resolve_start
+from kappa.replay.resolution import Resolved, every_partition, frozen_position, of_others, resolve_start
 from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import request as request_rules
 
@@ -110,5 +110,6 @@ def _archives(
 def _end(request: ReplayRequest, facts: Facts) -> Offsets:
     if request.end is not None:
         # Not reduced to the sources: a topic that is not a source is a finding, and not silently dropped.
-        return every_partition(Offsets(), facts.log).merge(request.end)
-    return every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
+        ends = every_partition(request.end, facts.log).merge(request.end)
+        return ends.merge(of_others(frozen_position(facts), request.end))
+    return frozen_position(facts)

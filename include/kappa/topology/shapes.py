@@ -81,6 +81,45 @@ class Shape:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SentForm:
+    """The form of a topic's values.
+
+    Attributes:
+        format: as :attr:`kappa.topology.Topic.format`.
+        columns: names of the columns of a value.
+    """
+
+    format: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SentForm:
+        """Read what ``asdict`` gave."""
+        return cls(format=values["format"], columns=tuple(values["columns"]))
+
+    def difference(self, later: SentForm, common: Iterable[str]) -> str:
+        """How equal rows were sent otherwise than in a later form; empty if they were not.
+
+        Args:
+            later: the form that the topic gets.
+            common: columns that the rows have before and after. What only one side has differs in the rows themselves.
+        """
+        if self.format != later.format:
+            return f"sends it as {self.format}"
+        both = set(common)
+        is_alike = both.intersection(self.columns) == both.intersection(later.columns)
+        return "" if is_alike else f"sends columns {list(self.columns)} of it"
+
+
+def sent_forms(topology: Topology) -> dict[str, SentForm]:
+    """Topic -> the form of its values, for the topics that reconcile."""
+    return {
+        topic.name: SentForm(format=topic.format, columns=tuple(c.name for c in topology.sent_columns(topic)))
+        for topic in topology.reconciled_topics
+    }
+
+
 def timings_of(sources: Iterable[Source]) -> dict[str, Timing]:
     """Time and grace of the sources that have event time, by topic."""
     return {

@@ -6,8 +6,9 @@ A long topic is read several times, each time for a share of its keys, so that m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: Records of a topic per share: about 200 bytes of memory each.
 RECORDS = 2_000_000
 
+#: Holds every number of a row without rounding it.
+_EXACT = Context(prec=400)
+
 #: The records that rows would be sent as, from the first row on at each call.
 RowRecords = Callable[[], Iterator[Record]]
 
@@ -39,6 +43,8 @@ class TopicSpan:
         end: its ends, which move on while the stream does.
         decode: reads a value.
         upto_seq: of a changelog the slice that it is compared after: keys in records of later slices are left out.
+        columns: of a topic that reconciles the columns that it sends now, with their types as in a Delta schema:
+            records that earlier epochs sent stay where their row is equal, as :func:`kappa.verify.values.equal` has it.
     """
 
     broker: Broker
@@ -47,6 +53,7 @@ class TopicSpan:
     end: Offsets
     decode: Callable[[bytes], Any]
     upto_seq: int | None
+    columns: Mapping[str, Any] | None = None
 
     @property
     def offsets(self) -> int:
@@ -81,17 +88,42 @@ class TopicSpan:
             return b""
         content = self.decode(value)
         if isinstance(content, dict):
+            if self.columns is not None:
+                content = {name: _comparable(content.get(name), kind) for name, kind in self.columns.items()}
             columns = {name: part for name, part in content.items() if part is not None}
             value = orjson.dumps(columns, option=orjson.OPT_SORT_KEYS, default=repr)  # Avro has bytes and decimals
         return blake2b(b"%d:%s%s" % (len(key or b""), key or b"-", value), digest_size=16).digest()
 
 
+def _comparable(value: Any, kind: Any) -> Any:
+    """A value as it is compared with one of another type: numbers by their size, structs without null fields."""
+    if isinstance(value, dict) and isinstance(kind, dict) and kind["type"] == "struct":
+        kinds = {one["name"]: one["type"] for one in kind["fields"]}
+        parts = {name: _comparable(part, kinds.get(name)) for name, part in value.items()}
+        return {name: part for name, part in parts.items() if part is not None}
+    if isinstance(value, dict):
+        of_map = kind["valueType"] if isinstance(kind, dict) and kind["type"] == "map" else None
+        return {name: _comparable(part, of_map) for name, part in value.items()}
+    if isinstance(value, list):
+        of_array = kind["elementType"] if isinstance(kind, dict) and kind["type"] == "array" else None
+        return [_comparable(part, of_array) for part in value]
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        number = value if isinstance(value, Decimal) else Decimal(repr(value))
+        return str(_EXACT.normalize(_EXACT.add(number, Decimal(0))))
+    return value
+
+
 def span_of(
-    broker: Broker, name: str, *, decode: Callable[[bytes], Any] = orjson.loads, upto_seq: int | None = None
+    broker: Broker,
+    name: str,
+    *,
+    decode: Callable[[bytes], Any] = orjson.loads,
+    upto_seq: int | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> TopicSpan:
     """All records of a topic as of now; other fields as in :class:`TopicSpan`."""
     start, end = broker.low_watermarks([name]), broker.decided_ends([name])
-    return TopicSpan(broker=broker, name=name, start=start, end=end, decode=decode, upto_seq=upto_seq)
+    return TopicSpan(broker=broker, name=name, start=start, end=end, decode=decode, upto_seq=upto_seq, columns=columns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import orjson
 
 from kappa.config import Config
 from kappa.delta import queries
-from kappa.errors import CodeError, DamagedTableError, DataLossError, LedgerError, Transient, first_line
+from kappa.errors import CodeError, ConfigError, DamagedTableError, DataLossError, LedgerError, Transient, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelog_records
 from kappa.names import EpochPaths
@@ -217,7 +217,9 @@ def _table_topic(epoch: _Epoch, wire: _Wire, table: Table) -> Recount:
         for rows in epoch.rows(table):
             yield from wire.records(rows)
 
-    span = span_of(epoch.broker, wire.name, decode=wire.decode)
+    sent = {column.name: column.delta for column in epoch.topology.sent_columns(wire.topic)}
+    columns = None if wire.topic.is_versioned else sent
+    span = span_of(epoch.broker, wire.name, decode=wire.decode, columns=columns)
     differences = key_differences(span, records, partial(_changed_keys, epoch, wire, table))
     return _of_keys(epoch, f"topic {wire.name}", table, span, differences)
 
@@ -287,8 +289,10 @@ def _of_records(epoch: _Epoch, wire: _Wire, span: TopicSpan, differences: Record
     """The outcome of a comparison by records, in words."""
     name, rows, missing, repeated = wire.name, differences.rows, differences.missing, differences.repeated
     problems, unread = [], []
-    if missing and span.is_cut:
-        unread.append(f"Topic {name}: {missing:,} of {rows:,} records, whose offsets may have gone with retention.")
+    if missing and (span.is_cut or _may_be_compacted(epoch, name)):
+        unread.append(
+            f"Topic {name}: {missing:,} of {rows:,} records, which may have gone with retention or compaction."
+        )
     elif missing:
         problems.append(
             f"topic {name} lacks {missing:,} of {rows:,} records that the ledger says were sent. {epoch.way_back}"
@@ -303,6 +307,14 @@ def _of_records(epoch: _Epoch, wire: _Wire, span: TopicSpan, differences: Record
     others = differences.foreign + repeated
     read = f"topic {name}: {rows:,} rows sent, {rows - missing:,} found, {others:,} other records"
     return epoch.outcome(problems=problems, read=[read], unread=unread)
+
+
+def _may_be_compacted(epoch: _Epoch, name: str) -> bool:
+    """Whether Kafka may have dropped earlier records of a key; so, too, where this user may not read the settings."""
+    try:
+        return "compact" in epoch.broker.topic_configs([name])[name]["cleanup.policy"]
+    except ConfigError:
+        return True
 
 
 def _is_only_sender(epoch: _Epoch, topic: Topic) -> bool:

@@ -247,6 +247,7 @@ def _live(
         ),
         topics=record.epoch(record.live).sends_to,
         reconciled=record.epoch(record.live).reconciled,
+        sent_forms=record.epoch(record.live).sent_forms,
         shapes=shapes,
         group=None if is_other else _moved_group(broker, paths, ledger),
         upstreams=tuple(topics_of(bound)),

@@ -20,14 +20,14 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import frame_at
-from kappa.replay.rules.topic import has_same_key
+from kappa.replay.rules.topic import has_same_key, other_form
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.registered_topics import encoder_of
 from kappa.slices.topics.sending import marker
 from kappa.store.stores import store_of
 from kappa.topology import Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
-from kappa.topology.shapes import Shape
+from kappa.topology.shapes import SentForm, Shape, sent_forms
 from kappa.verify import key_comparison
 from kappa.verify.key_comparison import ComparedSide
 from kappa.wire.encoding import Record, topic_records
@@ -66,6 +66,7 @@ class Predecessor:
         shapes: keys and columns of its tables, by place.
         topics: names of the topics that it sends to.
         reconciled: topic -> table, for those that hold what the table holds.
+        sent_forms: the form of their values; not of those whose plan does not say it.
         unsent: number of the handover whose differences it has written and not sent: it never began to send.
     """
 
@@ -74,6 +75,7 @@ class Predecessor:
     shapes: Mapping[str, Shape]
     topics: tuple[str, ...]
     reconciled: Mapping[str, str]
+    sent_forms: Mapping[str, SentForm]
     unsent: int | None
 
     @property
@@ -86,10 +88,14 @@ class Predecessor:
         """The epoch as one of two that are compared."""
         return ComparedSide(paths=self.paths, state=self.state)
 
-    def holds(self, topic: Topic, table: Table) -> bool:
-        """Whether a topic holds what its table of this name holds, by the same key: only differing rows are sent."""
+    def holds(self, topic: Topic, table: Table, form: SentForm) -> bool:
+        """Whether a topic holds what its table of this name holds, by the same key and in the form that it gets now:
+        only differing rows are sent.
+        """
         is_there = topic.name in self.topics and is_alike(self.shapes, table)
-        return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
+        is_current = is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
+        before = self.shapes.get(f"tables/{table.name}")
+        return is_current and not other_form(self.sent_forms.get(topic.name), form, before, Shape.of(table))
 
 
 def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bool:
@@ -109,6 +115,7 @@ def predecessor(lake: str, record: TopologyRecord, state: LedgerState) -> Predec
         shapes=state.shapes,
         topics=epoch.sends_to,
         reconciled=epoch.reconciled,
+        sent_forms=epoch.sent_forms,
         unsent=record.last_handover if is_unsent else None,
     )
 
@@ -123,8 +130,10 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
     """
     if before is None:
         return
+    forms = sent_forms(run.topology)
     topics = [(topic, as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
-    for table in {table.name: table for topic, table in topics if before.holds(topic, table)}.values():
+    held = {table.name: table for topic, table in topics if before.holds(topic, table, forms[topic.name])}
+    for table in held.values():
         key_comparison.compare(run, before.side, table)
 
 
@@ -191,7 +200,7 @@ def differences(
     if before is None or topic.name not in before.topics or not is_alike(before.shapes, table):
         return _marked(after, handover)
     earlier_rows = frame_at(run.engines.session, before.paths, before.committed, place)
-    if not before.holds(topic, table):
+    if not before.holds(topic, table, sent_forms(run.topology)[topic.name]):
         is_kept = before.reconciled.get(topic.name) == table.name
         keys = earlier_rows.select(*quoted(key))
         if is_kept and before.unsent is not None:

@@ -133,8 +133,8 @@ END_AHEAD_OF_LIVE = refuses(
 
 
 def end_ahead_of_live(end: Offsets, position: Offsets) -> list[Finding]:
-    """The plan ends after the live epoch's last commit, which a candidate may not overtake."""
-    both = [(at, offset, position.get(*at) or 0) for at, offset in end.items()]
+    """The plan ends after the live epoch's last commit, which a candidate may not overtake in a topic of both."""
+    both = [(at, offset, position.get(*at) or 0) for at, offset in end.items() if at[0] in position.topics]
     return [
         END_AHEAD_OF_LIVE(topic=topic, partition=partition, committed=committed, end=offset)
         for (topic, partition), offset, committed in both

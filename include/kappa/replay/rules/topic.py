@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kappa.names import versioned_topic
 from kappa.replay.facts import Facts, LiveFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
-from kappa.topology.shapes import Shape
+from kappa.topology.shapes import SentForm, Shape
 
 
 def colliding(own: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -21,7 +21,7 @@ def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch sends to, wherever it starts."""
     return [
         *topics_taken(topology.versioned, facts.next_epoch, facts.colliding_topics),
-        *everything_sent(topology.reconciled, topology.shapes, facts.live),
+        *everything_sent(topology, facts.live),
     ]
 
 
@@ -74,8 +74,13 @@ RECONCILE_SENDS_EVERYTHING = warns(
     "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}, so nothing can be "
     "compared.",
     "No action needed: the topic is new.",
-    way_out="No action needed if the topic is new; otherwise give it another name, since records of other keys stay in "
-    "the old one.",
+    way_out="No action needed if the topic is new, or its values get other columns or another format; otherwise give "
+    "it another name, since records of other keys stay in the old one.",
+)
+_SENDS_ANOTHER_FORM = replace(
+    RECONCILE_SENDS_EVERYTHING,
+    message="Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}.",
+    remedy="No action needed: readers get each row in its new form.",
 )
 _SENDS_BESIDE_OTHERS = replace(
     RECONCILE_SENDS_EVERYTHING,
@@ -84,22 +89,31 @@ _SENDS_BESIDE_OTHERS = replace(
 )
 
 
-def everything_sent(
-    reconciled: Mapping[str, str], shapes: Mapping[str, Shape], live: LiveFacts | None
-) -> list[Finding]:
-    """A topic that was not reconciled with the same table: its content cannot be compared, so all rows are sent."""
+def other_form(was: SentForm | None, now: SentForm, before: Shape | None, after: Shape) -> str:
+    """How the live epoch sends equal rows in another form; empty where it does not, or no plan says how it does."""
+    if was is None or before is None:
+        return ""
+    return was.difference(now, before.columns.keys() & after.columns.keys())
+
+
+def everything_sent(topology: TopologyFacts, live: LiveFacts | None) -> list[Finding]:
+    """A topic that was not reconciled with the same table, or has values of another form: all rows are sent."""
     if live is None:
         return []
     findings = []
-    for topic, table in reconciled.items():
+    for topic, table in topology.reconciled.items():
         place = f"tables/{table}"
-        if not has_same_key(live.shapes.get(place), shapes[place]):
-            has = live.shapes.get(place)
+        has, shape = live.shapes.get(place), topology.shapes[place]
+        declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
+        if not has_same_key(has, shape):
             why = f"has no table {table!r}" if has is None else f"has another key for it, {list(has.key)}"
         elif live.reconciled.get(topic) != table:
             why = "does not reconcile it with that table"
         else:
-            continue
-        declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
+            form = topology.sent_forms.get(topic)
+            why = other_form(live.sent_forms.get(topic), form, has, shape) if form is not None else ""
+            declared = _SENDS_ANOTHER_FORM
+            if not why:
+                continue
         findings.append(declared({"live": live.epoch, "why": why}, topic=topic, table=table))
     return findings
