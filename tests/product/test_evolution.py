@@ -292,19 +292,37 @@ def add_partition(stream: Lab) -> None:
         future.result(30)
 
 
+def reads_both(stream: Lab, more: str) -> None:
+    """The deployed file reads another topic as well."""
+    file = stream.config.topologies / "balances.py"
+    source = f'Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
+    text = (
+        file.read_text().replace("sources=[MOVES]", "sources=BOTH").replace("running_total(MOVES", "running_total(BOTH")
+    )
+    text = text.replace("\ntotals = ", f"\nBOTH = [MOVES, {source}]\ntotals = ")
+    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
+    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
+
+
+def roll_back(stream: Lab, epoch: int) -> None:
+    """Readers get an earlier epoch again."""
+    control.rollback(stream.config, stream.name, to=epoch, actor="test", reason="back")
+    stream.run(epoch)
+    stream.wait(lambda: control.progress(stream.config, stream.name, epoch).is_caught_up, "it may take over")
+    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="back")
+    stream.await_live(epoch)
+
+
 def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream: Lab, topic: TopicFactory) -> None:
     first, more = live(stream), topic()
     produce(stream, more, [("x", 1)])
-    read_both(stream, more)
+    evolve(stream)
+    reads_both(stream, more)
     second, _ = replayed(stream)
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20, "x": 1}
     produce(stream, more, [("x", 2)])
     stream.settle(second)
-    control.rollback(stream.config, stream.name, actor="test", reason="back")
-    stream.run(first)
-    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it may take over")
-    control.cut_over(stream.config, stream.name, first, actor="test", reason="back")
-    stream.await_live(first)
+    roll_back(stream, first)
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
     assert control.certify(stream.config, stream.name).complete
 
@@ -317,7 +335,8 @@ def test_history_of_a_new_source_is_read_before_the_cutover_and_not_sent(
     more = topic()
     produce(stream, more, [(f"h{i}", i) for i in range(22)])
     stream.delete_before({0: 2}, more)  # retention has removed records that no epoch has read
-    read_both(stream, more)
+    evolve(stream)
+    reads_both(stream, more)
     second = stream.plan_replay(slice_records=4, cuts=cuts)
     stream.run(second)
     stream.await_stage(second, Stage.VERIFIED)
@@ -342,22 +361,36 @@ def test_history_of_a_new_source_is_read_before_the_cutover_and_not_sent(
     assert control.certify(stream.config, stream.name).complete
 
 
-def read_both(stream: Lab, more: str) -> None:
-    """Deploy a second version that reads another topic too."""
-    evolve(stream)
-    file = stream.config.topologies / "balances.py"
-    source = f'Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
-    text = (
-        file.read_text().replace("sources=[MOVES]", "sources=BOTH").replace("running_total(MOVES", "running_total(BOTH")
-    )
-    text = text.replace("\ntotals = ", f"\nBOTH = [MOVES, {source}]\ntotals = ")
-    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
-    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
-
-
 def stand(stream: Lab, epoch: int, topic: str) -> int | None:
     """Where an epoch stands in a topic of one partition."""
     return ranges_end(stream.ledger(epoch).state().commits[-1].ranges).get(topic, 0)
+
+
+def test_a_source_that_grows_while_no_live_epoch_reads_it_leaves_moves_and_certificates_whole(
+    stream: Lab, topic: TopicFactory
+) -> None:
+    more = topic()
+    evolve(stream, version=1)
+    reads_both(stream, more)
+    stream.produce(ROWS)
+    produce(stream, more, [("x", 1), ("y", 2)])
+    first = stream.start_live()
+    stream.settle(first, topics=[stream.topic, more])
+    evolve(stream)
+    second, _ = replayed(stream)
+    produce(stream, more, [("x", 3), ("y", 4)])
+    stream.produce([("e", 5)], start_ms=1_700_000_200_000)
+    stream.settle(second)
+    roll_back(stream, first)
+    produce(stream, more, [("x", 5)])
+    stream.settle(first, topics=[stream.topic, more])
+    assert control.certify(stream.config, stream.name).problems == ()
+    roll_back(stream, second)  # its certificate comes before the move
+    control.retire(stream.config, stream.name, first, actor="test", reason="enough")
+    certificate = control.certify(stream.config, stream.name)
+    assert certificate.problems == ()
+    ends = [part for part in certificate.unproved if part.startswith(f"{more}[") and " from " in part]
+    assert len(ends) == 2 * len(stream.kafka.stable_offsets([more]))  # a partition each, of its two turns
 
 
 def produce(stream: Lab, topic: str, rows: list[tuple[str, int]]) -> None:

@@ -120,7 +120,12 @@ def test_an_epoch_that_was_never_live_may_not_send() -> None:
 def test_offsets_sent_past_the_live_commit_are_named() -> None:
     moves = MOVES[:2]
     problems = certify("t", moves, LEDGERS).problems
-    assert "pos[0] 30..35: sent, but the live epoch has not committed it." in problems
+    assert problems == ("Epoch 1, slice 4: pos[0] 30..35 was sent while the pointer was not at epoch 1.",)
+
+
+def test_a_live_epoch_that_stands_before_its_own_beginning_is_named() -> None:
+    problems = broken(1, *LEDGERS[1][:2])
+    assert problems[0].startswith("Live epoch 1 has committed up to") and "went live at" in problems[0]
 
 
 @pytest.mark.parametrize(("dead", "is_broken"), [(0, True), (1, False), (2, True)])
@@ -157,22 +162,6 @@ def test_a_first_epoch_sends_from_the_first_move_on() -> None:
     move = (MoveFacts(epoch=1, from_epoch=None, at=at(0)),)
     late = certify("t", move, {1: (slice_(1, 0, 5, "held"), slice_(2, 5, 9))})
     assert late.problems == ("pos[0] 0..5: no epoch has sent it.",)
-
-
-def test_versions_may_read_other_topics() -> None:
-    def read(topic: str, start: int, end: int) -> OffsetRange:
-        return OffsetRange(topic=topic, partition=0, start=start, end=end)
-
-    moves = (
-        MoveFacts(epoch=1, from_epoch=None, at=Offsets({"old": {0: 2}, "pos": {0: 0}})),
-        MoveFacts(epoch=2, from_epoch=1, at=Offsets({"new": {0: 7}, "pos": {0: 5}})),
-    )
-    first = replace(slice_(1, 0, 5), ranges=(read("old", 2, 7), read("pos", 0, 5)))
-    held = replace(slice_(1, 0, 5, "held"), ranges=(read("new", 0, 7), read("pos", 0, 5)))
-    second = replace(slice_(2, 5, 9), ranges=(read("new", 7, 8), read("pos", 5, 9)))
-    assert certify("t", moves, {1: (first,), 2: (held, second)}).problems == ()
-    gap = replace(second, ranges=(read("new", 7, 8), read("pos", 6, 9)))
-    assert "pos[0] 5..6: no epoch has sent it." in certify("t", moves, {1: (first,), 2: (held, gap)}).problems
 
 
 def test_nothing_is_certified_without_a_live_epoch_or_its_ledger() -> None:

@@ -69,6 +69,7 @@ class LedgerState:
         upgrades: upgrade rows, oldest first: the code of each runs the epoch from there on.
         rolled: the roll-up of the rows that have gone.
         resumes: numbers of the rows after which the epoch may send.
+        yields: handover -> where the epoch stood when it yielded for it.
         last: number of the last row.
         set_aside: all records that it has set aside, and those of the epochs that it began with.
         recorded: place -> Delta version up to which rows list its files: those are on the disk.
@@ -96,6 +97,7 @@ class LedgerState:
     upgrades: tuple[LedgerRow, ...] = ()
     rolled: LedgerRow | None = None
     resumes: tuple[int, ...] = ()
+    yields: Mapping[int, Offsets] = field(default_factory=dict)
     last: int = 0
     set_aside: SetAsides = ()
     recorded: Mapping[str, int] = field(default_factory=dict)
@@ -327,6 +329,9 @@ class StateBuilder:
             values.update(baseline_seq=row.seq, baseline=row)
         elif row.kind == "yield":
             values.update(is_yielded=True, yielded_for=row.detail.get("handover"))
+            if {"handover", "at"} <= row.detail.keys():
+                at = Offsets.from_json(row.detail["at"])
+                values["yields"] = {**values.get("yields", {}), row.detail["handover"]: at}
         elif row.kind == "resume":
             values.update(is_yielded=False, has_sent=True, yielded_for=None, resumed_for=row.detail.get("handover"))
             values["resumes"] = (*values.get("resumes", ()), row.n)

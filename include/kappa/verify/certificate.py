@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -36,15 +36,16 @@ def certificate_of(
         ledgers: path -> ledger, those that are open already: only their new rows are read. Others are added.
         is_brief: take consecutive slices as one, as roll-ups do: quicker, and a problem then names all of them.
     """
-    facts, starts, read_starts = {}, {}, {}
+    facts, starts, read_starts, yields = {}, {}, {}, {}
     for epoch, ledger in ledgers_of(lake, record, candidate, {} if ledgers is None else ledgers).items():
-        runs = runs_of(ledger.state())
+        state = ledger.state()
+        runs, yields[epoch] = runs_of(state), state.yields
         facts[epoch] = tuple(run.facts for run in (extended((), runs) if is_brief else runs))
         starts[epoch] = Offsets.from_json(record.epoch(epoch).planned.detail["start"])
         root_start = record.epoch(epoch).root_start
         if root_start is not None:
             starts[epoch], read_starts[epoch] = root_start, starts[epoch]
-    moves = tuple(move_facts(record))
+    moves = tuple(move_facts(record, yields))
     if not moves and candidate is not None:
         # Nothing was ever live: the proof is of the candidate's own ledger.
         at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
@@ -120,7 +121,18 @@ def _notes(epoch: EpochRecord) -> Iterable[str]:
         yield f"Epoch {epoch.epoch}: {finding.message}  [{finding.code}]"
 
 
-def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:
-    """Moves of the pointer."""
+def move_facts(record: TopologyRecord, yields: Mapping[int, Mapping[int, Offsets]]) -> Iterable[MoveFacts]:
+    """Moves of the pointer.
+
+    Args:
+        record: the topology.
+        yields: epoch -> handover -> where the epoch yielded for it.
+    """
     for move in record.moves:
-        yield MoveFacts(epoch=move.epoch, from_epoch=move.detail["from"], at=Offsets.from_json(move.detail["at"]))
+        old = move.detail["from"]
+        yield MoveFacts(
+            epoch=move.epoch,
+            from_epoch=old,
+            at=Offsets.from_json(move.detail["at"]),
+            yielded=yields.get(old, {}).get(move.detail.get("handover")),
+        )

@@ -67,7 +67,7 @@ def recount_topics(
     try:
         state = Ledger(paths.ledger).state()
         folder = extract(config.lake, record.epoch(paths.epoch).code, config.home) / "topologies"
-        topology = registry.load_apart(folder, paths.topology)
+        topology = registry.load_stored(folder, paths.topology)
     except (CodeError, DamagedTableError, LedgerError) as error:
         return Recount(epoch=paths.epoch, problems=(), read=(), unread=(f"Topics on Kafka: {error}",))
     present = frozenset(broker.topics(""))

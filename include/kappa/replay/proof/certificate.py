@@ -25,11 +25,13 @@ class MoveFacts:
         epoch: the epoch that became live.
         from_epoch: the one that was live before; ``None`` for the first.
         at: the vector from which the new one sends.
+        yielded: the vector up to which the old one has sent; ``None`` where that is not on record.
     """
 
     epoch: int
     from_epoch: int | None
     at: Offsets
+    yielded: Offsets | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kappa.errors import DataLossError
 from kappa.offsets.coverage import is_within, joined
-from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_start, uncovered
 from kappa.replay.proof.certificate import Certificate, MoveFacts, PartitionProof, SliceFacts, Span
 
 
@@ -25,8 +24,9 @@ def certify(
     1. In each epoch the committed ranges of each partition join end to end, from its start if that is known. For an
        epoch that reads versioned topics of others, this holds for those topics and for the root topics that they are
        made from.
-    2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
-       exactly once, and each epoch sent only while the pointer was at it.
+    2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset of
+       a topic that the live epoch of that time reads exactly once, and each epoch sent only while the pointer was at
+       it.
     3. In each slice, rows read = rows parsed + dead letters + records set aside, and no more than the offsets spanned.
 
     Args:
@@ -52,10 +52,11 @@ def certify(
         problems.append(
             f"The ledger of the live epoch {at_epoch} is not there." if moves else "No epoch was ever live."
         )
-    dropped = _turns_of_dropped(moves, ledgers)
-    problems += _unbroken(moves)
-    problems += _not_once(sending, [range_ for _, range_ in dropped], moves, at)
-    problems += _out_of_turn(sending, moves)
+    turns = _turns(moves, at)
+    dropped = [turn for turn in turns[:-1] if turn.epoch not in ledgers]
+    problems += _unbroken(moves, at if at_epoch in ledgers else None)
+    problems += _not_once(sending, turns, dropped)
+    problems += _out_of_turn(sending, turns)
     return Certificate(
         topology=topology,
         at_epoch=at_epoch,
@@ -63,7 +64,9 @@ def certify(
         complete=not problems,
         problems=tuple(problems),
         unproved=tuple(
-            f"{range_} by epoch {epoch}: its ledger was dropped, only the moves show it" for epoch, range_ in dropped
+            f"{part} by epoch {turn.epoch}: its ledger was dropped, only the moves show it"
+            for turn in dropped
+            for part in (*turn.spans, *turn.endless)
         ),
         partitions=_proofs(sending),
         rows_read=sum(slice_.rows_read for _, slice_ in sending),
@@ -121,7 +124,50 @@ def _position(slices: tuple[SliceFacts, ...]) -> Offsets:
     return position
 
 
-def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class _Turn:
+    """The time from one move of the pointer to the next.
+
+    Attributes:
+        epoch: the live epoch.
+        start: the offsets from which it sends.
+        end: the offsets up to which it sends, in the topics whose end is on record.
+    """
+
+    epoch: int
+    start: Offsets
+    end: Offsets
+
+    @property
+    def spans(self) -> tuple[OffsetRange, ...]:
+        """What it has to send, as far as that is on record."""
+        firsts = self.start.naming(self.end)
+        return tuple(
+            OffsetRange(topic=at[0], partition=at[1], start=firsts[at], end=last)
+            for at, last in self.end.items()
+            if firsts[at] < last
+        )
+
+    @property
+    def endless(self) -> tuple[str, ...]:
+        """What it has to send in the other topics, for people."""
+        ended = self.end.topics
+        return tuple(
+            f"{topic}[{part}] from {first}" for (topic, part), first in self.start.items() if topic not in ended
+        )
+
+
+def _turns(moves: Sequence[MoveFacts], at: Offsets) -> list[_Turn]:
+    """All turns, oldest first; the last one ends where the live epoch stands.
+
+    A turn ends where the next one begins. The next epoch may not read a topic: there the old one has sent up to the
+    offset at which it yielded.
+    """
+    ends = [(after.yielded or Offsets()).merge(after.at).only(move.at.topics) for move, after in pairwise(moves)]
+    return [_Turn(epoch=move.epoch, start=move.at, end=end) for move, end in zip(moves, (*ends, at), strict=False)]
+
+
+def _unbroken(moves: Sequence[MoveFacts], at: Offsets | None) -> list[str]:
     problems = []
     for before, move in zip((None, *moves), moves, strict=False):
         came_from = before.epoch if before else None
@@ -133,40 +179,30 @@ def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
             problems.append(
                 f"The pointer moved to epoch {move.epoch} at {move.at}, after the move before at {before.at}."
             )
+    if moves and at is not None and not at.dominates(moves[-1].at):
+        problems.append(f"Live epoch {moves[-1].epoch} has committed up to {at}, but it went live at {moves[-1].at}.")
     return problems
 
 
-def _turns_of_dropped(
-    moves: tuple[MoveFacts, ...], ledgers: Mapping[int, tuple[SliceFacts, ...]]
-) -> list[tuple[int, OffsetRange]]:
-    """The ranges that epochs without a ledger must have sent, by the moves of the pointer to and from them."""
-    return [
-        (move.epoch, range_)
-        for move, after in pairwise(moves)
-        if move.epoch not in ledgers and after.at.dominates(move.at)
-        for range_ in move.at.only(after.at.topics).span_to(after.at)
-        if not range_.is_empty
+def _not_once(sending: Sequence[tuple[int, SliceFacts]], turns: Iterable[_Turn], dropped: Iterable[_Turn]) -> list[str]:
+    """Offsets of the turns that were not sent, or more than once. Epochs without a ledger are taken at their word."""
+    by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+    for range_ in (
+        *(range_ for _, slice_ in sending for range_ in slice_.ranges),
+        *(span for turn in dropped for span in turn.spans),
+    ):
+        by_partition.setdefault(range_.at, []).append(range_)
+    coverages = [
+        uncovered(by_partition.get(span.at, ()), ranges_start([span]), ranges_end([span]))
+        for span in joined(span for turn in turns for span in turn.spans)
     ]
-
-
-def _not_once(
-    sending: list[tuple[int, SliceFacts]], assumed: list[OffsetRange], moves: tuple[MoveFacts, ...], at: Offsets
-) -> list[str]:
-    ranges = [range_ for _, slice_ in sending for range_ in slice_.ranges] + assumed
-    start = moves[0].at if moves else Offsets()
-    # Versions may read other topics: a new topic counts from its first sending slice, a former one up to its last.
-    by_end = sorted(ranges, key=lambda range_: range_.end)
-    new = Offsets.of((r.at, r.start) for r in sorted(ranges, reverse=True) if r.topic not in start.topics)
-    given_up = Offsets.of((r.at, r.end) for r in by_end if r.topic not in at.topics)
-    end = start.only(set(start.topics) - set(at.topics)).merge(given_up).merge(at)
-    try:
-        coverage = uncovered(ranges, start.merge(new), end)
-    except DataLossError as error:
-        return [f"The live epoch has committed less than the first one began with: {error}"]
     return [
-        *(f"{gap}: no epoch has sent it." for gap in coverage.gaps),
-        *(f"{overlap}: {_senders(sending, overlap)} have sent it, once too often." for overlap in coverage.overlaps),
-        *(f"{outside}: sent, but the live epoch has not committed it." for outside in coverage.outside),
+        *(f"{gap}: no epoch has sent it." for coverage in coverages for gap in coverage.gaps),
+        *(
+            f"{overlap}: {_senders(sending, overlap)} have sent it, once too often."
+            for coverage in coverages
+            for overlap in coverage.overlaps
+        ),
     ]
 
 
@@ -188,17 +224,17 @@ def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
     )
 
 
-def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, ...]) -> list[str]:
-    """Slices that sent outside their epoch's turns. A turn lasts from one move of the pointer to the next."""
-    ends: list[Offsets | None] = [move.at for move in moves[1:]] + [None]
-    turns = list(zip(moves, ends, strict=False))
+def _out_of_turn(sending: Sequence[tuple[int, SliceFacts]], turns: Sequence[_Turn]) -> list[str]:
+    """Slices that sent outside their epoch's turns."""
+    own_turns: dict[int, list[tuple[_Turn, frozenset[str]]]] = {}
+    for turn in turns:
+        own_turns.setdefault(turn.epoch, []).append((turn, frozenset(turn.end.topics)))
 
     def is_in_turn(epoch: int, range_: OffsetRange) -> bool:
         return range_.is_empty or any(
-            move.epoch == epoch
-            and range_.start >= (move.at.get(*range_.at) or 0)
-            and (end is None or range_.topic not in end.topics or range_.end <= (end.get(*range_.at) or 0))
-            for move, end in turns
+            range_.start >= (turn.start.get(*range_.at) or 0)
+            and (range_.topic not in ended or range_.end <= (turn.end.get(*range_.at) or 0))
+            for turn, ended in own_turns.get(epoch, ())
         )
 
     return [
