@@ -142,9 +142,9 @@ class Reaper:
         """Let the driver of an epoch die at a point."""
         self.points[f"driver-{member.name}-{epoch}"] = point
 
-    def get(self, name: str) -> str | None:
+    def get(self, name: str, default: str | None = None) -> str | None:
         """What the calling driver is to die of; it has no other variable."""
-        return self.points.get(threading.current_thread().name) if name == faults.VARIABLE else None
+        return self.points.get(threading.current_thread().name, default) if name == faults.VARIABLE else default
 
     def pop(self, _: str) -> None:
         """It dies once."""

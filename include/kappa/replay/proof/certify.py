@@ -215,7 +215,7 @@ def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]
     ]
 
 
-def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
+def _senders(sending: Sequence[tuple[int, SliceFacts]], part: OffsetRange) -> str:
     return " and ".join(
         f"epoch {epoch} ({slice_.name})"
         for epoch, slice_ in sending
