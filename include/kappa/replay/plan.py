@@ -41,7 +41,8 @@ class ReplayPlan:
         live_epoch: the epoch that it may replace; ``None`` if there is none.
         live_seq: the live epoch's commit at which bulk work ends.
         start: next offset to read of every partition; empty if it could not be resolved.
-        end: where bulk work ends and catching up begins; where there is no live epoch, the end of the log at planning.
+        end: where bulk work ends and catching up begins; where there is no live epoch, or it does not read the
+            topic, the end of the log at planning.
         origin: where the history in the tables begins: the start, or that of what they are seeded from.
         topic_ids: topic -> Kafka's id of it; checked before records are read.
         seed: what the tables hold before the first slice.
