@@ -18,6 +18,7 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import seq_of
 from kappa.offsets.vector import Offsets
 from kappa.wire.encoding import Record
+from kappa.wire.wire_values import by_digits
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -87,7 +88,7 @@ class TopicSpan:
 
 
 def span_of(
-    broker: Broker, name: str, *, decode: Callable[[bytes], Any] = orjson.loads, upto_seq: int | None = None
+    broker: Broker, name: str, *, decode: Callable[[bytes], Any] = by_digits, upto_seq: int | None = None
 ) -> TopicSpan:
     """All records of a topic as of now; other fields as in :class:`TopicSpan`."""
     start, end = broker.low_watermarks([name]), broker.decided_ends([name])
