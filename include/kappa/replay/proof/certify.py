@@ -215,7 +215,7 @@ def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]
     ]
 
 
-def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
+def _senders(sending: Sequence[tuple[int, SliceFacts]], part: OffsetRange) -> str:
     return " and ".join(
         f"epoch {epoch} ({slice_.name})"
         for epoch, slice_ in sending
@@ -245,7 +245,7 @@ def _out_of_turn(sending: Sequence[tuple[int, SliceFacts]], turns: Sequence[_Tur
     ]
 
 
-def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
+def _proofs(sending: Sequence[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
     spans: dict[TopicPartition, list[Span]] = {}
     ordered = sorted(
         (range_.at, range_.start, slice_.seq, epoch, range_.end, slice_.last)
