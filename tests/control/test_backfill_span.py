@@ -246,8 +246,8 @@ def test_what_was_computed_names_records_of_outputs_and_keys_of_tables() -> None
 
 
 def test_changed_parameters_of_time_and_of_state_are_told() -> None:
-    def definition(grace: str, size: str) -> tuple[Topology, SpannedMember]:
-        ticks = Source(topic="ticks", schema="id STRING", grace=grace)
+    def definition(grace: str, size: str, **reading: Any) -> tuple[Topology, SpannedMember]:
+        ticks = Source(topic="ticks", schema="id STRING", grace=grace, **reading)
         window = tumbling_window(ticks, key="id", size=size, aggregates=SUMMARY_OF_ID, table="open")
         output = Append(name="windows", of=window.final)
         topology = Topology(name="a.b", version="1", sources=[ticks], operators=[window], outputs=[output])
@@ -260,6 +260,8 @@ def test_changed_parameters_of_time_and_of_state_are_told() -> None:
     grace, table = changed(before, after, [member])
     assert "grace of source 'ticks' was '1 second' and is '2 seconds'" in grace
     assert "size=1 hour" in table and "size=2 hours" in table
+    other, member = definition("1 second", "1 hour", timestamps="epoch_ms")
+    assert changed(before, other, [member]) == ["timestamps of source 'ticks' was 'text' and is 'epoch_ms'"]
 
 
 SUMMARY_OF_ID = {"rows": SUMMARY["trades"]}

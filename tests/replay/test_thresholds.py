@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,13 @@ ROWS = OutputDiff(name="rows", rows_live=0, rows_candidate=3, rows_added=3)
 def test_an_int_is_a_count_and_a_float_a_share(threshold: dict[str, Any], value: float | None, ok: bool) -> None:
     (result,) = judged(limits_of([Threshold(table="rewards", **threshold)]), [REWARDS], [ROWS])
     assert (result.found, result.ok) == (value, ok)
+
+
+@pytest.mark.parametrize("limit", [0, 0.0])
+def test_a_limit_of_no_drift_is_exceeded_by_any_changed_value(limit: float) -> None:
+    drift = replace(DRIFT, mean_difference=0.0, max_difference=0.0, share=0.0)
+    (result,) = judged({"rewards.drift.points": limit}, [replace(REWARDS, drift={"points": drift})], [])
+    assert not result.ok and "found changes too small for a number, allowed 0" in str(result)
 
 
 def test_a_share_of_zero_is_exceeded_by_any_count_but_zero() -> None:

@@ -46,6 +46,8 @@ def codes(**changes: Any) -> list[str]:
         {"sources": [replace(POS, schema="id STRING NOT NULL")]},
         {"sources": [replace(POS, keyed=False)]},
         {"sources": [replace(POS, headers=True)]},
+        {"sources": [replace(POS, sensitive=True)]},
+        {"outputs": [MOVES, replace(SENT, columns=["id", "amount"])]},
         {"tables": [replace(BALANCES, schema="total BIGINT, id STRING NOT NULL")]},
     ],
 )
@@ -107,6 +109,15 @@ def test_an_owner_is_a_fact_of_no_plan() -> None:
         ({"outputs": [MOVES, replace(SENT, of="balances")]}, "topics", "of 'balances'"),
         ({"outputs": [MOVES, replace(SENT, on_replay="versioned")]}, "topics", "on_replay='versioned', not 'hold'"),
         ({"outputs": [MOVES, replace(SENT, format="avro")]}, "topics", "is sent as avro, not as json"),
+        ({"outputs": [MOVES, replace(SENT, columns=["id"])]}, "topics", "sends columns ['id'], not ['id', 'amount']"),
+        ({"outputs": [MOVES, replace(SENT, columns=["amount", "id"])]}, "topics", "sends columns ['amount', 'id']"),
+        (
+            {"outputs": [MOVES, replace(SENT, time="amount")]},
+            "topics",
+            "topic 'sent' has the time of column 'amount', not that of sending",
+        ),
+        ({"sources": [replace(POS, timestamps="epoch_ms")]}, "sources", "has timestamps 'epoch_ms', not 'text'"),
+        ({"sources": [replace(POS, key_schema="id STRING")]}, "sources", "has key_schema 'id STRING', not ''"),
     ],
 )
 def test_changes_that_affect_history_are_refused_with_the_change(
@@ -185,11 +196,42 @@ def followable(time: str | None) -> Topology:
 
 def test_a_topic_that_others_may_follow_keeps_its_final_times() -> None:
     assert upgrade_rules.needs_replay(followable("window_end"), followable("window_end")) == []
-    assert upgrade_rules.needs_replay(followable(None), followable("window_end")) == []
+    assert upgrade_rules.needs_replay(followable("window_start"), followable("window_start")) == []
     for after in (followable(None), followable("window_start")):
         (finding,) = upgrade_rules.needs_replay(followable("window_end"), after)
         assert finding.code == "upgrade-changes-topics"
         assert "topic 'told' no longer reports final rows by 'window_end'" in finding.message
+
+
+KEYED = Source(topic="pos", schema="id BIGINT, at TIMESTAMP", key_schema="id BIGINT", key_format="json")
+AVRO = Source(topic="pos", schema="id BIGINT, currency STRING", format="avro", record="Sale")
+CHANGES = Source(topic="pos", schema="id BIGINT", envelope="debezium")
+
+
+@pytest.mark.parametrize(
+    ("source", "changes"),
+    [
+        (KEYED, {"key_format": "avro"}),
+        (KEYED, {"key_schema": "id BIGINT NOT NULL"}),
+        (KEYED, {"key_schema": "id BIGINT, region STRING"}),
+        (KEYED, {"tombstones": True}),
+        (KEYED, {"timestamps": "epoch_us"}),
+        (AVRO, {"record": ("Sale", "Refund")}),
+        (AVRO, {"defaults": {"currency": "EUR"}}),
+        (CHANGES, {"envelope": "none"}),
+        (CHANGES, {"decimals": "string"}),
+    ],
+)
+def test_a_source_is_read_on_in_the_same_way(source: Source, changes: dict[str, Any]) -> None:
+    (finding,) = upgrade_rules.sources_changed([source], [replace(source, **changes)])
+    assert finding.code == "upgrade-changes-sources"
+    assert next(iter(changes)) in finding.message
+
+
+def test_a_new_column_may_have_a_default_and_words_for_the_same_key_may_change() -> None:
+    wider = replace(AVRO, schema=f"{AVRO.schema}, shop STRING", defaults={"shop": "main"})
+    assert upgrade_rules.sources_changed([AVRO], [wider]) == []
+    assert upgrade_rules.sources_changed([KEYED], [replace(KEYED, key_schema="`id`  bigint")]) == []
 
 
 def followed(**how: str) -> Topology:

@@ -161,3 +161,17 @@ def test_each_row_has_a_record_of_its_own() -> None:
 def test_a_span_counts_offsets_and_knows_whether_its_beginning_may_be_gone() -> None:
     assert (span(Sent(b"a", b"1")).offsets, span(Sent(b"a", b"1")).is_cut) == (1, False)
     assert (span(Sent(b"a", b"1"), low=5).offsets, span(Sent(b"a", b"1"), low=5).is_cut) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("12345678901234567890123", "12345678901234567890999"), ("1234567890123456.11", "1234567890123456.12")],
+)
+def test_numbers_of_more_digits_than_a_double_has_are_told_apart(one: str, other: str) -> None:
+    sent = span(Sent(b"a", f'{{"v":{one}}}'.encode()))
+    assert key_differences(sent, rows((b"a", f'{{"v":{other}}}'.encode()))).different == 1
+
+
+def test_a_number_is_the_same_in_other_digits() -> None:
+    sent = span(Sent(b"a", b'{"v":1.50,"w":[100,-0.5]}'))
+    assert key_differences(sent, rows((b"a", b'{"v":1.5000,"w":[1e2,-5E-1]}'))).different == 0

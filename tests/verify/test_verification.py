@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,13 +33,28 @@ LINEAGE = "_topic STRING, _partition INT, _offset BIGINT, _order_timestamp TIMES
 
 @pytest.fixture
 def rewards(spark: SparkSession) -> Any:
-    from decimal import Decimal
-
     def frame(*rows: tuple[Any, ...], ddl: str = "card STRING, points DECIMAL(12,2), tier STRING") -> DataFrame:
         values = [tuple(Decimal(str(v)) if i == 1 and v is not None else v for i, v in enumerate(row)) for row in rows]
         return spark.createDataFrame(values, ddl)
 
     return frame
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "candidate"),
+    [
+        ("BIGINT", "9007199254740992", "9007199254740993"),
+        ("DECIMAL(38,2)", "123456789012345678901234567890.11", "123456789012345678901234567890.12"),
+        ("DOUBLE", "1", "1.5"),
+    ],
+)
+def test_a_drift_of_long_numbers_is_that_of_their_digits(
+    spark: SparkSession, kind: str, live: str, candidate: str
+) -> None:
+    table = Table(name="t", key=["id"], schema=f"id STRING NOT NULL, v {kind}")
+    frames = (spark.sql(f"SELECT 'a' AS id, CAST('{value}' AS {kind}) AS v") for value in (live, candidate))
+    drift = table_diff(table, *frames).drift["v"]
+    assert drift.max_difference == float(Decimal(candidate) - Decimal(live)) and drift.share
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ ALL = "all"
 MOST = 100_000
 #: Number of offsets in a line for people.
 _SHOWN = 3
+#: Digits of the largest number that is an offset.
+_DIGITS = 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +249,7 @@ def layers(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Itera
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
 
 
 def _filtered(several: Iterable[SetAside], belongs: Any) -> SetAsides:

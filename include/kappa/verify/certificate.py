@@ -134,5 +134,5 @@ def move_facts(record: TopologyRecord, yields: Mapping[int, Mapping[int, Offsets
             epoch=move.epoch,
             from_epoch=old,
             at=Offsets.from_json(move.detail["at"]),
-            yielded=None if old is None else yields.get(old, {}).get(move.detail.get("handover")),
+            yielded=yields.get(old, {}).get(move.detail.get("handover", 0)),
         )

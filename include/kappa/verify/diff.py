@@ -30,6 +30,7 @@ from kappa.wire.json.json_forms import json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _SAMPLES = 5
 #: The topic and offset that a row came from, where it has them. The order time is not among them: it depends on where
@@ -202,7 +203,11 @@ def table_diff(
         F.count_if(F.col("candidate").isNull()).alias("removed"),
         F.count_if(any_changed).alias("changed"),
         *(F.count_if(changed[name]).alias(f"changed_{i}") for i, name in enumerate(compared)),
-        *(part for i, name in enumerate(drifting) for part in _drift_columns(i, *sides[name], changed[name], in_both)),
+        *(
+            part
+            for i, name in enumerate(drifting)
+            for part in _drift_columns(i, sides[name], types[name], changed[name], in_both)
+        ),
     ).first()
     assert totals is not None
     samples: tuple[Sample, ...] = ()
@@ -354,11 +359,16 @@ def _text(form: Any) -> str:
     return form if isinstance(form, str) else orjson.dumps(form).decode()
 
 
-def _drift_columns(i: int, was: Column, now: Column, changed: Column, in_both: Column) -> list[Column]:
+def _drift_columns(
+    i: int, sides: tuple[Column, Column], types: tuple[DataType, DataType], changed: Column, in_both: Column
+) -> list[Column]:
     from pyspark.sql import functions as F
 
-    before, after = (F.coalesce(side.cast("double"), F.lit(0.0)) for side in (was, now))
-    difference = F.when(changed, F.abs(after - before))
+    before, after = (F.coalesce(side.cast("double"), F.lit(0.0)) for side in sides)
+    # Two long numbers may be the same as doubles: they are subtracted as they are, unless that overflows.
+    was, now = (F.coalesce(side, F.lit(0).cast(kind)) for side, kind in zip(sides, types, strict=True))
+    exact = F.try_subtract(now, was).cast("double")
+    difference = F.when(changed, F.abs(F.coalesce(exact, after - before)))
     return [
         F.sum(F.when(changed, before)).alias(f"live_{i}"),
         F.sum(F.when(changed, after)).alias(f"candidate_{i}"),

@@ -19,6 +19,7 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import seq_of
 from kappa.offsets.vector import Offsets
 from kappa.wire.encoding import Record
+from kappa.wire.wire_values import by_digits
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -117,7 +118,7 @@ def span_of(
     broker: Broker,
     name: str,
     *,
-    decode: Callable[[bytes], Any] = orjson.loads,
+    decode: Callable[[bytes], Any] = by_digits,
     upto_seq: int | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> TopicSpan:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from kappa.config import Config
 from kappa.delta import queries
 from kappa.errors import CodeError, ConfigError, DamagedTableError, DataLossError, LedgerError, Transient, first_line
@@ -41,7 +39,7 @@ from kappa.verify.topic_comparison import (
 )
 from kappa.wire.avro_values import Encode
 from kappa.wire.encoding import Record, topic_records
-from kappa.wire.wire_values import decoder, encoder
+from kappa.wire.wire_values import by_digits, decoder, encoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +185,7 @@ class _Wire:
     topic: Topic
     name: str
     columns: Sequence[str]
-    decode: Callable[[bytes], Any] = orjson.loads
+    decode: Callable[[bytes], Any] = by_digits
     encode: Encode | None = None
 
     def records(self, rows: pa.Table) -> Iterator[Record]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from kappa.topology.schemas.wire_schemas import WriterSchema
@@ -14,6 +15,8 @@ from kappa.wire.avro_values import Encode
 from kappa.wire.encoding import json_values
 
 _HEADER = 5
+#: More digits than a number in a column has.
+_DIGITS = Context(prec=1_000)
 
 
 def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode:
@@ -34,6 +37,15 @@ def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode
     return values
 
 
+def by_digits(value: bytes) -> Any:
+    """A JSON value with its numbers by their digits: as doubles, two long DECIMALs may be the same."""
+    return json.loads(value, parse_int=_number, parse_float=_number)
+
+
+def _number(text: str) -> Decimal:
+    return Decimal(text).normalize(_DIGITS)
+
+
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
     """A decoder of values that :func:`encoder` wrote with one of these schemas; other values stay as they are."""
     avro = avro_values.decoder({number: one for number, one in schemas.items() if one.kind == "AVRO"})
@@ -41,7 +53,7 @@ def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
 
     def content(value: bytes) -> Any:
         if value[:1] == b"\0" and int.from_bytes(value[1:_HEADER]) in json_ids:
-            return orjson.loads(value[_HEADER:])
+            return by_digits(value[_HEADER:])
         return avro(value)
 
     return content

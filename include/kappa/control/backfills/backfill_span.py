@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.past_commits import Condition, PastCommits, newest_of, oldest_of
 from kappa.topology import Append, Table, Topology
+from kappa.topology.members.source import READING
 from kappa.topology.readers import may_go_on
 from kappa.topology.times.grid import Grid
 
@@ -181,7 +182,7 @@ def changed(before: Topology, after: Topology, members: Iterable[SpannedMember])
     old = {source.topic: source for source in before.sources}
     for topic in sorted({topic for member in members for topic in member.sources}):
         new, was = next(s for s in after.sources if s.topic == topic), old.get(topic)
-        for name in ("time", "grace", "ahead", "idle_after"):
+        for name in ("time", "grace", "ahead", "idle_after", *READING):
             if was is not None and getattr(was, name) != getattr(new, name):
                 changes.append(f"{name} of source {topic!r} was {getattr(was, name)!r} and is {getattr(new, name)!r}")
     states = {table.name: table.made_by for table in before.tables}

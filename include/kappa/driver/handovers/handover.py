@@ -142,7 +142,8 @@ class Handover:
             self._voice.log.info("moved", epochs=members_of(handover))
             crash_point("moved")
         else:
-            self._voice.say(f"waiting: {self._group.missing(handover)}")
+            obstacle = self._group.missing(handover)  # none where the handover was withdrawn just now
+            self._voice.say(f"waiting: {obstacle}" if obstacle else "following, held")
             time.sleep(self._epoch.config.idle_seconds / 4)
 
     def go_live_first(self, record: TopologyRecord, state: BegunState) -> None:

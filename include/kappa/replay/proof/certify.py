@@ -245,7 +245,7 @@ def _out_of_turn(sending: Sequence[tuple[int, SliceFacts]], turns: Sequence[_Tur
     ]
 
 
-def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
+def _proofs(sending: Sequence[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
     spans: dict[TopicPartition, list[Span]] = {}
     ordered = sorted(
         (range_.at, range_.start, slice_.seq, epoch, range_.end, slice_.last)

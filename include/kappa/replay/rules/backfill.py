@@ -128,14 +128,14 @@ def state_is_gone(topology: str, output: str, begin: str, since: str, *, is_boun
 
 BACKFILL_OTHER_PARAMETERS = refuses(
     "backfill-other-parameters",
-    "An upgrade has changed event time, grace or operators since: {changes}. Other records would be late now than were "
-    "then.",
+    "An upgrade has changed event time, grace, operators or the reading of a source since: {changes}. Other records "
+    "would be late or dead letters now than were then.",
     "`kappa replay {topology}` computes all of them with the new parameters.",
 )
 
 
 def other_parameters(topology: str, changes: Sequence[str]) -> list[Finding]:
-    """The live epoch has read the interval with other parameters of event time or operators."""
+    """The live epoch has read the interval with other parameters of event time, operators or sources."""
     words = {"topology": topology, "changes": "; ".join(changes)}
     return [BACKFILL_OTHER_PARAMETERS(words, changes=list(changes))] if changes else []
 

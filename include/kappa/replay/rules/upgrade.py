@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from kappa.replay.findings import Declaration, Finding, refuses, warns
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.ddl import Column, columns_of
+from kappa.topology.members.source import READING
 from kappa.topology.readers import may_go_on
 from kappa.topology.revisions import operator_of, revision_of
 from kappa.topology.shapes import Shape, changed_graces, changed_times, timings_of
@@ -28,8 +29,7 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
         *tables_changed(before.tables, after.tables),
         *operators_changed(before.tables, after.tables),
         *outputs_changed(before.appends, after.appends),
-        *topics_changed(before.topics, after.topics),
-        *followed_changed(before, after),
+        *topics_changed(before, after),
     ]
 
 
@@ -37,11 +37,13 @@ UPGRADE_CHANGES_SOURCES = refuses(
     "upgrade-changes-sources",
     "The deployed code reads its sources in another way: {changes}. Earlier records were read in the old way.",
     f"{_REPLAY} A column that may be null can be added or removed without one.",
+    way_out=f"{_REPLAY} A column that may be null can be added or removed without one. So can `headers`, `keyed` and "
+    "`sensitive`; another `ahead` or `idle_after` takes effect from the next slice on.",
 )
 
 
 def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
-    """Other topics, or values that are read in another way. A column that may be null can be added or removed."""
+    """Other topics, or records that are read in another way. A column that may be null can be added or removed."""
     old, new = {source.topic: source for source in before}, {source.topic: source for source in after}
     changes = _came_and_went("source", old.keys(), new.keys())
     for topic in sorted(old.keys() & new.keys()):
@@ -51,7 +53,22 @@ def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[F
             changes.append(f"source {topic!r} is read as {new[topic].format}, not as {old[topic].format}")
             continue
         changes += _changed_columns(f"source {topic!r}", old[topic].columns, new[topic].columns, may_come=True)
+        was, now = (_reading(one, old[topic], new[topic]) for one in (old[topic], new[topic]))
+        changes += [
+            f"source {topic!r} has {name} {now[name]!r}, not {was[name]!r}" for name in was if was[name] != now[name]
+        ]
     return _changes(UPGRADE_CHANGES_SOURCES, changes)
+
+
+def _reading(source: Source, *both: Source) -> dict[str, object]:
+    """How its records are read, in columns that both versions of it have."""
+    common = set.intersection(*({column.name for column in one.columns} for one in both))
+    return {
+        **{name: getattr(source, name) for name in READING},
+        "record": sorted(source.record),
+        "defaults": {name: value for name, value in source.defaults.items() if name in common},
+        "key_schema": ", ".join(f"{column.name} {_said(column)}" for column in source.key_columns),
+    }
 
 
 _COMPUTED_AGAIN = (
@@ -204,42 +221,41 @@ UPGRADE_CHANGES_TOPICS = refuses(
     "The deployed code sends other records: {changes}. Consumers would meet both in one topic.",
     f"{_REPLAY} Its cutover begins to send at an exact offset.",
     way_out="`kappa replay` computes history with the deployed code into an epoch of its own. Its cutover begins to "
-    "send at an exact offset. What counts is a topic output that was added or removed, has another origin, key, format "
-    "or `on_replay`, or no longer reports up to when its rows are final.",
+    "send at an exact offset. What counts is a topic output that was added or removed, has another origin, key, "
+    "format, `columns`, `time` or `on_replay`, or no longer reports up to when its rows are final.",
 )
 
 
-def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Finding]:
-    """Topic outputs that came or went, are made of something else or have another key."""
-    old, new = {topic.name: topic for topic in before}, {topic.name: topic for topic in after}
+def topics_changed(before: Topology, after: Topology) -> list[Finding]:
+    """Topic outputs that came or went, or whose records have another origin, key, value or time.
+
+    Readers of a versioned topic may close windows by its time: it has to go on to report final rows.
+    """
+    old, new = ({topic.name: topic for topic in one.topics} for one in (before, after))
     changes = _came_and_went("topic", old.keys(), new.keys())
     for name in sorted(old.keys() & new.keys()):
-        if old[name].on_replay != new[name].on_replay:
-            changes.append(f"topic {name!r} is on_replay={new[name].on_replay!r}, not {old[name].on_replay!r}")
-        if old[name].format != new[name].format:
-            changes.append(f"topic {name!r} is sent as {new[name].format}, not as {old[name].format}")
-        if (old[name].of, old[name].key) != (new[name].of, new[name].key):
+        was, now = old[name], new[name]
+        if was.on_replay != now.on_replay:
+            changes.append(f"topic {name!r} is on_replay={now.on_replay!r}, not {was.on_replay!r}")
+        if was.format != now.format:
+            changes.append(f"topic {name!r} is sent as {now.format}, not as {was.format}")
+        if (was.of, was.key) != (now.of, now.key):
+            changes.append(f"topic {name!r} is of {now.of!r} by {list(now.key)}, not of {was.of!r} by {list(was.key)}")
+        columns = [[column.name for column in one.sent_columns(topic)] for one, topic in ((before, was), (after, now))]
+        if was.of == now.of and columns[0] != columns[1]:
+            changes.append(f"topic {name!r} sends columns {columns[1]}, not {columns[0]}")
+        if was.time != now.time:
+            changes.append(f"topic {name!r} has the time of {_time(now)}, not that of {_time(was)}")
+        if was.is_versioned and before.followed(was) and not (was.time == now.time and after.followed(now)):
             changes.append(
-                f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by "
-                f"{list(old[name].key)}"
+                f"topic {name!r} no longer reports final rows by {was.time!r}, and its readers may close windows by "
+                "that"
             )
     return _changes(UPGRADE_CHANGES_TOPICS, changes)
 
 
-def followed_changed(before: Topology, after: Topology) -> list[Finding]:
-    """Topics for which the old code reports final rows, and the new code does not, or does by another column."""
-    old, new = (
-        {topic.name: topic.time for topic in one.versioned_topics if one.followed(topic) is not None}
-        for one in (before, after)
-    )
-    return _changes(
-        UPGRADE_CHANGES_TOPICS,
-        [
-            f"topic {name!r} no longer reports final rows by {time!r}, and its readers may close windows by that"
-            for name, time in old.items()
-            if new.get(name) != time
-        ],
-    )
+def _time(topic: Topic) -> str:
+    return "sending" if topic.time is None else f"column {topic.time!r}"
 
 
 UPGRADE_SAME_CODE = refuses(

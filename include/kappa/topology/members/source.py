@@ -45,6 +45,8 @@ ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
 #: Key formats of one column -> the types that it may have; None for any plain one.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: Fields that decide how a record is read, besides ``format``, the columns of the value, and event time.
+READING = ("record", "defaults", "key_schema", "key_format", "tombstones", "envelope", "decimals", "timestamps")
 _RECORD_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
