@@ -103,6 +103,11 @@ def test_an_owner_is_a_fact_of_no_plan() -> None:
         ),
         ({"outputs": [replace(MOVES, schema="id STRING, amount DOUBLE"), SENT]}, "outputs", "is DOUBLE, not BIGINT"),
         ({"outputs": [MOVES, replace(MOVES, name="more"), SENT]}, "outputs", "output 'more' is new"),
+        (
+            {"outputs": [replace(MOVES, schema="id STRING, amount BIGINT, more STRING"), SENT]},
+            "outputs",
+            "column 'more' of output 'moves' is new",
+        ),
         ({"outputs": [MOVES]}, "topics", "topic 'sent' is gone"),
         ({"outputs": [MOVES, SENT, replace(SENT, name="other")]}, "topics", "topic 'other' is new"),
         ({"outputs": [MOVES, replace(SENT, key="amount")]}, "topics", "by ['amount']"),

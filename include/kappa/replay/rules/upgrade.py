@@ -241,9 +241,14 @@ def topics_changed(before: Topology, after: Topology) -> list[Finding]:
             changes.append(f"topic {name!r} is sent as {now.format}, not as {was.format}")
         if (was.of, was.key) != (now.of, now.key):
             changes.append(f"topic {name!r} is of {now.of!r} by {list(now.key)}, not of {was.of!r} by {list(was.key)}")
-        columns = [[column.name for column in one.sent_columns(topic)] for one, topic in ((before, was), (after, now))]
-        if was.of == now.of and columns[0] != columns[1]:
-            changes.append(f"topic {name!r} sends columns {columns[1]}, not {columns[0]}")
+        sides = ((before, was), (after, now))
+        # Columns that the rows gained or lost are findings of their own.
+        common = set.intersection(*({column.name for column in one.rows_of(topic).columns} for one, topic in sides))
+        old_columns, new_columns = (
+            [column.name for column in one.sent_columns(topic) if column.name in common] for one, topic in sides
+        )
+        if was.of == now.of and old_columns != new_columns:
+            changes.append(f"topic {name!r} sends columns {new_columns}, not {old_columns}")
         if was.time != now.time:
             changes.append(f"topic {name!r} has the time of {_time(now)}, not that of {_time(was)}")
         if was.is_versioned and before.followed(was) and not (was.time == now.time and after.followed(now)):
