@@ -124,7 +124,8 @@ def test_the_page_is_at_most_twelve_commands_and_twenty_five_edited_lines() -> N
 
 def rows(terminal: Terminal) -> dict[str, str]:
     """Customer -> total, in the live epoch."""
-    answer = json.loads(terminal.type(f"kappa query {TOPOLOGY} totals --limit 100 --json"))
+    text = terminal.type(f"kappa query {TOPOLOGY} totals --limit 100 --json")
+    answer = json.loads(text, parse_float=str)
     return {row["CustomerCardNo"]: row["Spent"] for row in answer["rows"]}
 
 
