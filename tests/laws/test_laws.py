@@ -108,6 +108,7 @@ class TestLaw1OneCodePath:
                 "__post_init__",
                 "object.__setattr__(self, 'step', self.step or step_of(self.operators))",
             ),
+            ("topology/declaration.py", "_check_own", "topology.step"),  # whether it is a function
             ("topology/declaration.py", "_check_operators", "topology.step"),
             ("replay/building.py", "build_plan", "facts.step"),  # findings about a step, no step
             ("drawing/graph.py", "graph_of", "topology.step"),  # its name and docstring, it is not called
