@@ -5,6 +5,7 @@
 - A test that cannot be interrupted ends its worker with the stacks of all threads; a run that takes longer than
   ``--run-minutes`` prints those of every worker and which tests are left, then ends.
 - A broker that died ends the run at once, with its log: each further test would wait for it until its own limit.
+- A disk that is too full is told before the first test: a broker ends where it cannot write.
 - ``build/test-results`` keeps seconds by file and by test, also of a run that was ended.
 """
 
@@ -16,8 +17,10 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -48,6 +51,9 @@ CASE = " case"
 _MARKS_OF_SINGLES = ("spark", "broker", "e2e")
 #: What a test takes that was never measured, by its dearest mark.
 _UNMEASURED = {"e2e": 60.0, "airflow": 60.0, "spark": 6.0, "broker": 2.0}
+#: What several processes need at once below the folder for temporary files; tests that pass leave nothing there.
+DISK_GIB = 6
+
 #: Longer than its own limit, after which only the process can be ended: nothing interrupts a call into a library.
 _GRACE_SECONDS = 60.0
 
@@ -99,6 +105,17 @@ class Run:
             timer = threading.Timer(60 * minutes, self._give_up, [f"takes longer than {minutes:g} minutes"])
             timer.daemon = True
             timer.start()
+
+    def pytest_sessionstart(self) -> None:
+        if self.config.getoption("numprocesses", None) and not self.is_worker:
+            folder = tempfile.gettempdir()
+            free = shutil.disk_usage(folder).free >> 30
+            if free < DISK_GIB:
+                pytest.exit(
+                    f"The disk of {folder} has {free} GiB free, and the tests need {DISK_GIB}. Runs that were killed "
+                    f"left theirs: rm -r {folder}/pytest-of-*. Or set TMPDIR to another disk.",
+                    returncode=pytest.ExitCode.USAGE_ERROR,
+                )
 
     # Order
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest_parts import LEFT
+from conftest_run import DISK_GIB
 from support import brokers
 
 HERE = Path(__file__).parent
@@ -141,6 +142,17 @@ def test_a_dead_broker_ends_the_run_at_once_with_its_log(run: Callable[..., subp
     output, _ = (process := run(BROKER_DIES, "-n", "1", "--dist", "loadgroup")).communicate(timeout=120)
     assert process.returncode == 2
     assert "ended with code 137: the run ends." in output and "no space left on device" in output
+    assert "passed" not in output
+
+
+def test_a_disk_that_is_too_full_is_told_before_the_first_test(
+    run: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    full = "import shutil\n\nshutil.disk_usage = lambda path: shutil._ntuple_diskusage(8 << 30, 7 << 30, 1 << 30)\n"
+    (tmp_path / "conftest.py").write_text(full)
+    output, _ = (process := run(WORKER_DIES, "-n", "1")).communicate(timeout=120)
+    assert process.returncode == pytest.ExitCode.USAGE_ERROR, output
+    assert f"has 1 GiB free, and the tests need {DISK_GIB}." in output and "rm -r" in output
     assert "passed" not in output
 
 
