@@ -1,8 +1,9 @@
-"""Spark's master and settings, and the login to Kafka, from Airflow connections."""
+"""Spark's master and settings, and the logins to Kafka and to the lake's store, from Airflow connections."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -10,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from kappa import properties
 from kappa.config import Config
+from kappa.errors import ConfigError
 from kappa.kafka import client_file
+from kappa.store import options
+from kappa.store.address import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow.sdk import Connection
+
 DEFAULT_SPARK_CONNECTION = "spark_default"
 #: If it exists, tasks log in to Kafka with it.
 KAFKA_CONNECTION = "kappa_kafka"
+#: If it exists, tasks log in to the store of a lake on S3 with it.
+LAKE_CONNECTION = "kappa_lake"
 
 #: Field that the Spark provider resolves from the connection -> the Spark setting of the same meaning.
 _SETTINGS = {
@@ -30,7 +38,7 @@ _SETTINGS = {
 
 
 def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | None = None) -> Config:
-    """The configuration of this process, with the values of Airflow's connections for Spark and Kafka.
+    """The configuration of this process, with the values of Airflow's connections for Spark, Kafka and the lake.
 
     The Spark provider reads the master, so a connection means here what it means to ``SparkSubmitOperator``. Further
     settings are keys of the connection's extra that begin with ``spark.``. If the connection does not exist, the
@@ -39,20 +47,16 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
     Call it inside a task: it asks Airflow for the connections.
 
     Args:
-        conn_id: the id of Spark's connection; that of Kafka is :data:`KAFKA_CONNECTION`.
+        conn_id: the id of Spark's connection; the others are :data:`KAFKA_CONNECTION` and :data:`LAKE_CONNECTION`.
         config: what to begin with; from the environment if absent.
 
     Raises:
-        ConfigError: the environment is not a valid configuration, or Kafka's connection not a valid login.
+        ConfigError: the environment is not a valid configuration, or a connection not a valid login.
     """
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import BaseHook
-    from airflow.sdk.exceptions import AirflowNotFoundException
 
-    config = _config_with_kafka(config or Config.from_env())
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
+    config = _config_with_lake(_config_with_kafka(config or Config.from_env()))
+    if (connection := _connection(conn_id)) is None:
         return config
     # The provider has no public reader of what it resolved; a test checks this against the pinned release.
     resolved: Mapping[str, Any] = SparkSubmitHook(conn_id=conn_id)._resolve_connection()
@@ -63,6 +67,17 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
     )
 
 
+def _connection(conn_id: str) -> Connection | None:
+    """A connection of Airflow; None if there is none of that id."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+
+
 def _config_with_kafka(config: Config) -> Config:
     """The configuration with a client file written from Kafka's connection, for this host's owner of Kappa's home.
 
@@ -70,14 +85,9 @@ def _config_with_kafka(config: Config) -> Config:
     is sent there. Idempotent; the file is replaced in one step if the connection changed. Running drivers read it again
     for each new connection to Kafka, so an Airflow connection without a valid login leaves the file as it is.
     """
-    from airflow.sdk import BaseHook
-    from airflow.sdk.exceptions import AirflowNotFoundException
-
-    try:
-        connection = BaseHook.get_connection(KAFKA_CONNECTION)
-    except AirflowNotFoundException:
+    if (connection := _connection(KAFKA_CONNECTION)) is None:
         return config
-    settings = {key: str(value) for key, value in connection.extra_dejson.items()}
+    settings = _extra(connection)
     if connection.login:
         settings["sasl.jaas.config"] = _jaas(settings.get("sasl.mechanism", ""), connection.login, connection.password)
     client_file.check(settings, f"Airflow's connection {KAFKA_CONNECTION}")
@@ -87,6 +97,35 @@ def _config_with_kafka(config: Config) -> Config:
     return dataclasses.replace(
         config, kafka_client_file=str(path), bootstrap_servers=servers or str(config.bootstrap_servers)
     )
+
+
+def _config_with_lake(config: Config) -> Config:
+    """The same for the store of a lake on S3: drivers read its file again when they need new keys."""
+    if not is_remote(config.lake) or (connection := _connection(LAKE_CONNECTION)) is None:
+        return config
+    where = f"Airflow's connection {LAKE_CONNECTION}"
+    if connection.host:
+        raise ConfigError(
+            f"{where} has the host {connection.host}, which is not an option of the store. Put the address into its "
+            f'extra fields, {{"aws_endpoint_url": "https://..."}}, and remove the host: kappa airflow connections '
+            f"delete {LAKE_CONNECTION}"
+        )
+    settings = _extra(connection)
+    keys = {"aws_access_key_id": connection.login, "aws_secret_access_key": connection.password}
+    settings |= {name: value for name, value in keys.items() if value}
+    options.check(settings, where)
+    path = config.home / "lake-client.properties"
+    _write(path, properties.written(settings))
+    return dataclasses.replace(config, lake_client_file=str(path))
+
+
+def _extra(connection: Connection) -> dict[str, str]:
+    """The extra fields of a connection as settings: switches in the words of a properties file, a null as absent."""
+    return {
+        key: json.dumps(value) if isinstance(value, bool) else str(value)
+        for key, value in connection.extra_dejson.items()
+        if value is not None
+    }
 
 
 def _jaas(mechanism: str, login: str, password: str | None) -> str:

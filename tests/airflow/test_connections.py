@@ -1,13 +1,17 @@
+import dataclasses
 import json
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.s3_server import S3Server
 
 from kappa.config import Config
 from kappa.errors import ConfigError
 from kappa.kafka.client_file import for_librdkafka, for_spark
+from kappa.store import options
+from kappa.store.stores import store_of
 from kappa_airflow.connections import config_with_spark
 
 
@@ -103,3 +107,67 @@ def test_a_connection_that_makes_no_login_leaves_the_file_that_drivers_read(
         config_with_spark("nowhere", config)
     assert (file.read_text(), file.stat()) == (before, status)
     assert list(config.home.iterdir()) == [file]
+
+
+def lake(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KAPPA_LAKE", json.dumps({"conn_type": "generic", **connection}))
+
+
+@pytest.fixture
+def on_s3(config: Config, s3: S3Server) -> Config:
+    """The configuration of a lake on S3 without a login."""
+    return dataclasses.replace(config, lake=f"{s3.url}/connected")
+
+
+def extra_of(s3: S3Server) -> dict[str, Any]:
+    named = {key: value for key, value in s3.options.items() if key in options.NAMES and "key" not in key}
+    return {**named, "aws_allow_http": True, "aws_session_token": None}
+
+
+def test_keys_of_a_connection_open_the_lake_and_become_a_file_for_its_owner_alone(
+    monkeypatch: pytest.MonkeyPatch, on_s3: Config, s3: S3Server
+) -> None:
+    lake(monkeypatch, login=s3.access_key, password=s3.secret_key, extra=extra_of(s3))
+    config = config_with_spark("nowhere", on_s3)
+    assert config.lake_client_file == str(on_s3.home / "lake-client.properties")
+    assert stat.S_IMODE(Path(config.lake_client_file).stat().st_mode) == 0o600
+    store, path = store_of(config.lake), f"{config.lake}/marker"
+    store.create(path, b"reached")
+    assert store.get(path) == b"reached"
+    for text in (repr(config), json.dumps(config.to_env())):
+        assert s3.secret_key not in text
+
+    lake(monkeypatch, login=s3.access_key, password="another", extra=extra_of(s3))
+    config_with_spark("nowhere", on_s3)
+    assert options.options_of(config.lake)["aws_secret_access_key"] == "another"
+
+
+def test_a_lake_on_a_disk_asks_for_no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    lake(monkeypatch, login="kappa", password="s3cret", extra={"aws_regoin": "us-east-1"})
+    assert config_with_spark("nowhere", config) == config
+    assert not list(config.home.glob("lake-client*"))
+
+
+BAD_OF_THE_LAKE: dict[str, dict[str, Any]] = {
+    "an option that there is not": {"extra": {"aws_regoin": "us-east-1"}},
+    "half a key": {"password": None},
+    "a host": {"host": "store.example.org"},
+    "an address with a login": {"extra": {"aws_endpoint_url": "https://me:secret@store"}},
+    "a line in a key": {"password": "s3\ncret"},
+}
+
+
+@pytest.mark.parametrize("changed", BAD_OF_THE_LAKE.values(), ids=BAD_OF_THE_LAKE)
+def test_a_connection_that_opens_no_lake_leaves_the_file_that_drivers_read(
+    monkeypatch: pytest.MonkeyPatch, on_s3: Config, changed: dict[str, Any]
+) -> None:
+    good: dict[str, Any] = {"login": "kappa", "password": "good", "extra": {"aws_region": "us-east-1"}}
+    lake(monkeypatch, **good)
+    file = Path(config_with_spark("nowhere", on_s3).lake_client_file)
+    before, status = file.read_text(), file.stat()
+    lake(monkeypatch, **{**good, **changed})
+    with pytest.raises(ConfigError) as refused:
+        config_with_spark("nowhere", on_s3)
+    assert "s3\ncret" not in str(refused.value) and "secret@" not in str(refused.value)
+    assert (file.read_text(), file.stat()) == (before, status)
+    assert list(on_s3.home.iterdir()) == [file]

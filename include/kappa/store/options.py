@@ -35,6 +35,7 @@ NAMES = {
 }
 #: The same for those that Kappa reads in the libraries' place.
 OWN_NAMES = {profiles.OPTION: profiles.VARIABLE, authorities.OPTION: authorities.VARIABLE}
+_FILE_NAMES = [*NAMES, *OWN_NAMES]
 
 #: Name of an option -> its other name.
 _ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
@@ -198,8 +199,21 @@ def read(file: str) -> dict[str, str]:
         raise ConfigError(
             f"{SETTING}={file!r} is not a path that each process reads alike. Set it to an absolute path.", path=file
         )
-    names = [*NAMES, *OWN_NAMES]
-    return option_values.stripped(properties.read_secret(file, SETTING, "the lake's secrets", names))
+    return option_values.stripped(properties.read_secret(file, SETTING, "the lake's secrets", _FILE_NAMES))
+
+
+def check(options: Mapping[str, str], where: str) -> None:
+    """Hold that options may be written to a client file.
+
+    Args:
+        options: the options.
+        where: where they are from, for messages.
+
+    Raises:
+        ConfigError: a name is unknown, a half of a key is missing, or a value is one that not every client takes.
+    """
+    properties.check_names(options, _FILE_NAMES, where)
+    check_access(access_of(options, os.environ))
 
 
 def access_of(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
