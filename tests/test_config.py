@@ -21,6 +21,41 @@ def test_from_env_reads_back_the_result_of_to_env(tmp_path: Path) -> None:
     assert Config.from_env(config.to_env()) == config
 
 
+def test_the_login_of_an_embedded_broker_is_for_that_broker_alone(tmp_path: Path) -> None:
+    written = {"bootstrap_servers": "127.0.0.1:1", "kafka_client_file": "/logins/kappa.properties"}
+    (tmp_path / "stack.json").write_text(json.dumps(written))
+    here = {"KAPPA_HOME": str(tmp_path)}
+    assert Config.from_env(here).kafka_client_file == "/logins/kappa.properties"
+    elsewhere = Config.from_env({**here, "KAPPA_BOOTSTRAP_SERVERS": "prod:9092"})
+    assert elsewhere.kafka_client_file == ""
+    assert Config.from_env(elsewhere.to_env()) == elsewhere
+
+
+@pytest.mark.parametrize("text", ["~/kappa", " ~/kappa\r"])
+def test_a_home_below_that_of_a_user_has_the_lake_too(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = Config.from_env({"KAPPA_HOME": text, "KAPPA_TOPOLOGIES": f" {tmp_path}/topologies "})
+    assert (config.home, config.lake) == (tmp_path / "kappa", f"{tmp_path}/kappa/lake")
+    assert config.topologies == tmp_path / "topologies"
+
+
+def test_what_kappa_up_wrote_and_lost_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").touch()
+    with pytest.raises(ConfigError, match=r"stack\.json cannot be read: it is not JSON.* kappa up"):
+        Config.from_env({"KAPPA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "text", ["{'spark.ssl.keyPassword': 'hunter2'}", '["hunter2"]', '{"a": {"b": "hunter2"}}', '{"a": null}']
+)
+def test_a_table_that_is_none_is_refused_without_its_values(text: str) -> None:
+    with pytest.raises(ConfigError, match="KAPPA_SPARK_CONF is not a table in JSON") as refused:
+        Config.from_env({"KAPPA_SPARK_CONF": text})
+    assert "hunter2" not in f"{refused.value} {vars(refused.value)}"
+
+
 def test_an_unknown_setting_names_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="Did you mean KAPPA_LAKE"):
         Config.from_env({"KAPPA_LAK": "x"})
@@ -85,10 +120,10 @@ def test_what_is_not_a_duration_is_refused(name: str, value: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", DURATIONS)
-def test_the_longest_duration_and_none_are_durations(name: str) -> None:
+def test_the_longest_and_the_shortest_duration_are_durations(name: str) -> None:
     most = {"seconds": 31_536_000_000, "minutes": 525_600_000, "hours": 8_760_000}
     unit = name.rpartition("_")[2]
-    for value in (0.0, most[unit]):
+    for value in (1.0 if name in ("stale_seconds", "handover_seconds") else 0.0, most[unit]):
         config = Config.from_env({f"KAPPA_{name.upper()}": str(value)})
         assert datetime.now(UTC) - timedelta(**{unit: getattr(config, name)}) <= datetime.now(UTC)
     with pytest.raises(ConfigError):
@@ -183,6 +218,9 @@ def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: st
         ("SLICE_RECORDS", "0", "is less than 1"),
         ("SLICE_BYTES", "-1", "is less than 1"),
         ("THROTTLE_LAG", "-1", "is less than 0"),
+        ("STALE_SECONDS", "0", "is less than 1"),
+        ("HANDOVER_SECONDS", "0.5", "is less than 1"),
+        ("WEBHOOK_URL_FILE", "hook", "is not a path that each process reads alike"),
         ("METRICS", "99999", "is neither a port nor address:port"),
     ],
 )

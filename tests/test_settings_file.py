@@ -314,6 +314,10 @@ def test_doctor_begins_with_the_settings_and_their_origins(write: Write, monkeyp
         '"spark.executorEnv.API_TOKEN" = "abc"',
         '"spark.hadoop.fs.s3a.server-side-encryption.key" = "abc"',
         '"spark.hadoop.fs.s3a.encryption.key" = "abc"',
+        '"spark.hadoop.fs.azure.account.key.store" = "abc"',
+        '"spark.executorEnv.API_KEY" = "abc"',
+        '"spark.registry.credentials" = "abc"',
+        '"spark.executorEnv.HTTPS_PROXY" = "http://me:abc@proxy:8080"',
     ],
 )
 def test_a_secret_of_spark_is_refused_and_not_shown(write: Write, line: str) -> None:

@@ -291,7 +291,7 @@ def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
     """All settings; those of an earlier layer count."""
     # Containers and workflows pass on variables that nobody has set: an empty one says nothing.
     own = ((key.removeprefix(PREFIX).lower(), value) for key, value in env.items() if key.startswith(PREFIX))
-    variables = {name: value for name, value in own if value}
+    variables = {name: value for name, value in own if value.strip()}
     for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
         variables.pop(name, None)
     file = _file(env)
@@ -299,19 +299,52 @@ def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
     written = [_Layer(origin=_ENVIRONMENT, values=variables)]
     if file:
         written.append(_Layer(origin=str(file.path), values=file.values))
-    home = Path(ChainMap(*(dict(layer.values) for layer in written)).get("home", folder / ".kappa")).absolute()
-    stack = home / "stack.json"
-    if stack.is_file():
-        values = {name: value for name, value in json.loads(stack.read_text()).items() if name != "home"}
-        written.append(_Layer(origin=str(stack), values=values))
+    settings_by_name = ChainMap(*(dict(layer.values) for layer in written))
+    home = _folder(settings_by_name.get("home", str(folder / ".kappa")))
+    if values := _stack(home):
+        own = values.get("bootstrap_servers")
+        if settings_by_name.get("bootstrap_servers", own) != own:
+            values.pop("kafka_client_file", None)  # the login of other brokers
+        written.append(_Layer(origin=str(home / "stack.json"), values=values))
     defaults = {
         "lake": str(home / "lake"),
         "bootstrap_servers": "127.0.0.1:9092",
         "topologies": str(folder / "include" / "topologies"),
         "home": str(home),
-        "cache": str(Path.home() / ".cache" / "kappa"),
+        "cache": "~/.cache/kappa",
     }
     return (*written, _Layer(origin="", values=defaults))
+
+
+def _folder(text: str) -> Path:
+    """A folder in a setting: variables of a service's file or of a container are not expanded by a shell.
+
+    Raises:
+        ConfigError: it begins with ``~``, and that user has no home.
+    """
+    try:
+        return Path(text.strip()).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{text} begins in the home of a user who has none. Set HOME, or write the folder from the root, also that "
+            f"of {PREFIX}CACHE."
+        ) from error
+
+
+def _stack(home: Path) -> dict[str, Any]:
+    """The settings that ``kappa up`` has written; none where it has not."""
+    file = home / "stack.json"
+    try:
+        return {name: value for name, value in json.loads(file.read_text(encoding="utf-8")).items() if name != "home"}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise ConfigError(
+            f"{file} cannot be read: {reason}. Name a home of your own by KAPPA_HOME, or remove the file, and write it "
+            "anew: kappa up",
+            path=str(file),
+        ) from error
 
 
 def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -341,6 +374,12 @@ def repository(environ: Mapping[str, str] | None = None) -> Path:
 
 def _file(env: Mapping[str, str]) -> settings_file.SettingsFile | None:
     return settings_file.settings_file(env.get(settings_file.VARIABLE), settings(), _GONE)
+
+
+def _text_of(value: Any) -> str:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"a value of it is {'null' if value is None else 'a list or a table'}")
+    return topic_overrides.text_of(value)
 
 
 def _place(name: str, origin: str) -> str:
@@ -373,7 +412,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
     try:
         if kind == "Path":
-            return Path(value).expanduser().absolute()
+            return _folder(value)
         if kind == "int":
             return int(value)
         if kind == "float":
@@ -381,6 +420,10 @@ def _parse(name: str, value: Any, place: str) -> Any:
         if kind == "str":
             return str(value)
         parsed = json.loads(value) if isinstance(value, str) else value
-        return {str(key): topic_overrides.text_of(item) for key, item in parsed.items()}
+        return {str(key): _text_of(item) for key, item in parsed.items()}
     except (ValueError, AttributeError) as error:
+        if kind not in ("int", "float"):  # the text of a table may have secrets
+            raise ConfigError(
+                f'{place} is not a table in JSON: {error}. Write {{"name": "value"}}.', name=name
+            ) from error
         raise ConfigError(f"{place}={value!r} is not a valid {kind}: {error}.", name=name, value=value) from error

@@ -115,13 +115,25 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
 
 def written(settings: Mapping[str, str]) -> str:
     """The text of a properties file; :func:`parsed` gives the settings back."""
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+    return "".join(f"{key}={escaped(value)}\n" for key, value in settings.items())
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    r"""A value as it is written there, in ASCII: Java reads some of these files as ISO-8859-1, and others as UTF-8.
+
+    Examples:
+        >>> escaped("/home/müller")
+        '/home/m\\u00fcller'
+    """
     escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
-    shown = "".join(escapes.get(c, c) for c in text)
+    shown = "".join(escapes.get(c, c) if c.isascii() else _units(c) for c in text)
     return f"\\{shown}" if shown.startswith(" ") else shown
+
+
+def _units(character: str) -> str:
+    """A character by its units of UTF-16, as Java has it."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2))
 
 
 def _unescaped(text: str) -> str:
@@ -130,4 +142,5 @@ def _unescaped(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         return chr(int(match[1], 16)) if match[1] else meaning.get(match[2], match[2])
 
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
+    units = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

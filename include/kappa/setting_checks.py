@@ -10,8 +10,8 @@ from typing import Any
 from kappa.errors import ConfigError
 
 _LAST_PORT = 65_535
-#: The least value of numbers that count something.
-_LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0}
+#: The least value of numbers that count something, and of durations within which somebody has to answer.
+_LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0, "stale_seconds": 1, "handover_seconds": 1}
 #: Unit at the end of a setting's name -> the longest duration in it: that long ago there was a date still.
 _MOST = {unit: timedelta(days=365_000) // timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours")}
 
@@ -56,7 +56,7 @@ def _check_word(name: str, value: str, words: Sequence[str], places: Mapping[str
         )
 
 
-def _check_least(name: str, value: int, least: int, places: Mapping[str, str]) -> None:
+def _check_least(name: str, value: float, least: int, places: Mapping[str, str]) -> None:
     if value < least:
         raise ConfigError(
             f"{places[name]}={value} is less than {least}. Set it to a larger number, or remove it.",
@@ -70,6 +70,13 @@ def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
     if url and not re.match(r"https?://[^/\s]", url):
         raise ConfigError(
             f"{places['webhook_url']} is not a URL: it begins with http:// or https://.", name="webhook_url"
+        )
+    if file and not file.startswith("/"):
+        raise ConfigError(
+            f"{places['webhook_url_file']}={file!r} is not a path that each process reads alike. Set it to an absolute "
+            "path.",
+            name="webhook_url_file",
+            value=file,
         )
     if url and file:
         raise ConfigError(

@@ -25,10 +25,11 @@ VARIABLE = "KAPPA_SETTINGS"
 _SECRETS = ("mask_key", "webhook_url")
 #: Names in a table whose values are secrets.
 _SECRET_KEY = re.compile(
-    r"password|passphrase|secret|jaas|access.?key|encryption\.key$|(?:^|[._-])token$", re.IGNORECASE
+    r"password|passphrase|secret|jaas|(?:access|account|api|private).?key|encryption\.key$|credentials?$|(?:^|[._-])token$",
+    re.IGNORECASE,
 )
-#: An assignment within a value, as options of a JVM have them.
-_SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=", re.IGNORECASE)
+#: An assignment within a value, as options of a JVM have them, or a login in an address.
+_SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=|://[^/\s]*:[^\s]*@", re.IGNORECASE)
 #: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
 _BY_TOPIC = "topic_settings"
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")

@@ -10,7 +10,7 @@ import typer
 
 from kappa.cli.options import Json, config, say, say_json
 from kappa.config import client_file_of, origins
-from kappa.errors import BrokerUnreachableError
+from kappa.errors import BrokerUnreachableError, ConfigError
 
 if TYPE_CHECKING:
     from kappa_local import supervisor
@@ -59,6 +59,8 @@ def up(
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
     from kappa_local import supervisor
 
+    if kafka_port is not None:
+        _check_port_of_commands(kafka_port)
     supervisor.up(
         config(),
         with_airflow=airflow,
@@ -68,6 +70,18 @@ def up(
         api_port=api_port,
         say=typer.echo,
         on_ready=_show,
+    )
+
+
+def _check_port_of_commands(port: int) -> None:
+    """Refuse a port where all other commands would go on to use another broker."""
+    settings, origin = config(), origins().get("bootstrap_servers", "")
+    if not origin or origin == str(settings.home / "stack.json") or settings.bootstrap_servers.endswith(f":{port}"):
+        return
+    raise ConfigError(
+        f"bootstrap_servers in {origin} is {settings.bootstrap_servers}: all other commands would go there, and not to "
+        f"a broker on port {port}. Set it to 127.0.0.1:{port}, then: kappa up --kafka-port {port}",
+        port=port,
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kappa import properties
 from kappa.config import Servers
 from kappa.errors import BrokerUnreachableError, ConfigError
 from kappa.spark.jars import ensure_kafka, find_java
@@ -107,9 +108,16 @@ def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) 
         is_secure: whether it has TLS, logins and rights, from :mod:`kappa_local.logins`.
 
     Raises:
-        ConfigError: no Java, no jars, the storage cannot be formatted, or it was formatted without logins.
+        ConfigError: no Java, no jars, the folder has a comma, the storage cannot be formatted, or it was formatted
+            without logins.
     """
     data_dir = data_dir.absolute()
+    if "," in str(data_dir):
+        raise ConfigError(
+            f"The broker cannot keep its topics in {data_dir}: Kafka takes a comma for the end of a folder's name. "
+            "Start it with another folder: KAPPA_HOME=<folder> kappa up",
+            path=str(data_dir),
+        )
     data_dir.mkdir(parents=True, exist_ok=True)
     settings, logs = data_dir / "server.properties", data_dir / "log"
     controller_port = _written_ports(settings).get("CONTROLLER")
@@ -129,7 +137,7 @@ def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) 
         host=HOST,
         port=port,
         controller_port=controller_port,
-        logs=logs,
+        logs=properties.escaped(str(logs)),
         protocol=SECURED if is_secure else "PLAINTEXT",
         controller_protocol="SSL" if is_secure else "PLAINTEXT",
     )

@@ -92,9 +92,9 @@ def broker_settings(data_dir: Path) -> str:
         broker=_BROKER,
         mechanism=MECHANISM,
         mechanism_lower=MECHANISM.lower(),
-        login=admin["sasl.jaas.config"],
-        keys=folder / "broker.pem",
-        authority=folder / "ca.pem",
+        login=properties.escaped(admin["sasl.jaas.config"]),
+        keys=properties.escaped(str(folder / "broker.pem")),
+        authority=properties.escaped(str(folder / "ca.pem")),
     )
 
 

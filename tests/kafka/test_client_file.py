@@ -12,6 +12,7 @@ import pytest
 
 from kappa.config import Config, Servers
 from kappa.errors import ConfigError
+from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka, for_spark, java_options, login, tool_options
 from kappa.properties import written
 from kappa.spark.jars import java_home
@@ -131,6 +132,27 @@ def test_certificates_of_pem_go_to_python_by_their_path(tmp_path: Path, certific
         "ssl.endpoint.identification.algorithm": "none",
     }
     confluent_kafka.Producer(settings).flush(0)
+
+
+@pytest.mark.parametrize("end", ["\n", " ", "\\\n  "], ids=["lines", "blanks", "lines that go on"])
+def test_certificates_in_the_file_itself_may_have_any_ends_of_lines(
+    tmp_path: Path, certificates: Path, end: str
+) -> None:
+    addresses = servers(tmp_path, security_protocol="SSL", sasl_mechanism=None, sasl_jaas_config=None)
+    authority = (certificates / "ca.pem").read_text().strip()
+    text = authority.replace("\n", " \\\n") if end.startswith("\\") else written({"": authority.replace("\n", end)})[1:]
+    with Path(addresses.client_file).open("a") as file:
+        file.write(f"ssl.truststore.type=PEM\nssl.truststore.certificates={text}\n")
+    settings = for_librdkafka(addresses)
+    assert settings["ssl.ca.pem"].split() == authority.split()
+    confluent_kafka.Producer(settings).flush(0)
+
+
+def test_a_file_that_a_client_does_not_take_is_told_as_such(tmp_path: Path) -> None:
+    pem = {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": "none"}
+    addresses = servers(tmp_path, security_protocol="SSL", sasl_mechanism=None, sasl_jaas_config=None, **pem)
+    with pytest.raises(ConfigError, match=rf"does not take a setting of {addresses.client_file}"):
+        Broker(addresses).topics()
 
 
 def store(folder: Path, certificates: Path, kind: str) -> Path:

@@ -69,6 +69,23 @@ def test_a_broker_keeps_its_topics_and_its_port_through_a_kill_and_a_stop(tmp_pa
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("is_secure", [False, True], ids=["open", "with logins"])
+def test_a_broker_keeps_its_topics_in_a_folder_of_any_name(tmp_path, is_secure):
+    folder = tmp_path / "mü ller #%1" / "kafka"
+    with kafka.KafkaProcess.start(folder, is_secure=is_secure):
+        pass
+    with kafka.KafkaProcess.start(folder) as again:
+        assert again.is_running()
+    assert [path.name for path in tmp_path.iterdir()] == ["mü ller #%1"]
+
+
+def test_a_comma_in_the_folder_of_a_broker_is_refused_before_it_is_made(tmp_path):
+    with pytest.raises(ConfigError, match=r"takes a comma .* KAPPA_HOME=<folder> kappa up"):
+        kafka.prepare(tmp_path / "a,b", port=1, cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.broker
 def test_kafkas_own_tools_see_the_broker_and_a_lookup_creates_no_topic(broker, topic):
     from confluent_kafka.admin import AdminClient
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import ConfigError, Transient
 from kappa_local import airflow, kafka, supervision, supervisor
@@ -80,6 +82,14 @@ def test_one_port_cannot_serve_both(config):
     port = kafka.free_port()
     with pytest.raises(ConfigError, match="cannot serve"):
         supervisor.up(config, kafka_port=port, api_port=port)
+
+
+def test_a_port_that_the_other_commands_would_not_use_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "kappa.toml").write_text('bootstrap_servers = "127.0.0.1:9092"\nhome = "home"\n')
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, ["up", "--no-airflow", "--kafka-port", "19092"])
+    assert "all other commands would go there" in str(answer.exception) and "kappa.toml" in str(answer.exception)
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_broker_elsewhere_is_not_replaced_by_an_embedded_one(tmp_path):

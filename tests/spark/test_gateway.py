@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deltalake import DeltaTable
 
 SECRET = "s3cr3t=with:all #kinds\\of !signs ü"
 SCRIPT = """
@@ -24,6 +25,18 @@ print(conf.get("spark.hadoop.fs.s3a.secret.key"), conf.get("spark.driver.memory"
 jvm = session.sparkContext._jvm
 print(jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20, flush=True)
 sys.stdin.readline()
+session.stop()
+"""
+
+NAMES = """
+import sys
+from kappa.config import Config
+from kappa.spark.session import build_session
+
+session = build_session(Config.from_env(), "names")
+frame = session.createDataFrame([("ä", 1)], "city STRING, n INT")
+frame.write.format("delta").partitionBy("city").save(sys.argv[1])
+print(session.read.format("delta").load(sys.argv[1]).first(), flush=True)
 session.stop()
 """
 
@@ -60,6 +73,18 @@ def test_settings_go_in_a_private_file_removed_even_if_no_jvm_starts(tmp_path: P
         tmp_path / "read"
     ).read_text() == "spark.hadoop.fs.s3a.secret.key=s3cr3t\\=with\\:all\\ \\#kinds\\\\of\\ \\!signs\\ ü\n"
     assert not list(tmp_path.glob("kappa-spark-*"))
+
+
+@pytest.mark.spark
+def test_names_in_every_language_are_the_same_to_both_engines_whatever_the_locale(tmp_path: Path) -> None:
+    (scratch := tmp_path / "for scratch").mkdir()
+    words = {"LC_ALL": "C", "TMPDIR": str(scratch), "KAPPA_HOME": str(tmp_path), "KAPPA_SPARK_MASTER": "local[1]"}
+    table = tmp_path / "ströme"
+    answer = subprocess.check_output(
+        [sys.executable, "-c", NAMES, str(table)], env={**os.environ, **words}, encoding="utf-8"
+    )
+    assert "Row(city='ä', n=1)" in answer
+    assert DeltaTable(table).to_pyarrow_table().to_pylist() == [{"city": "ä", "n": 1}]
 
 
 @pytest.mark.spark

@@ -92,6 +92,17 @@ def for_librdkafka(bootstrap_servers: str) -> dict[str, str]:
     return _translated(read(path), path) if path else {}
 
 
+def _lines(value: str) -> str:
+    """A value with certificates or a key in PEM on lines of their own, as librdkafka wants them.
+
+    Java takes blanks for the ends of lines too: a properties file that goes on after a backslash has no others.
+    """
+    if "\n" in value:
+        return value
+    pem = re.compile(r"(-----BEGIN [^-]+-----)(.*?)(-----END [^-]+-----)\s*", re.DOTALL)
+    return pem.sub(lambda part: "\n".join([part[1], *part[2].split(), part[3], ""]), value)
+
+
 def for_spark(bootstrap_servers: str) -> dict[str, str]:
     """Options of Spark's Kafka source: references to the file, which each JVM reads on its own host.
 
@@ -206,7 +217,7 @@ def _check_choice(settings: Mapping[str, str], key: str, choices: tuple[str, ...
 
 
 def _translated(settings: Mapping[str, str], path: str) -> dict[str, str]:
-    translation = {_SAME[key]: value for key, value in settings.items() if key in _SAME}
+    translation = {_SAME[key]: _lines(value) for key, value in settings.items() if key in _SAME}
     if translation.get("ssl.endpoint.identification.algorithm") == "":  # Java's value for no check of the name
         translation["ssl.endpoint.identification.algorithm"] = "none"
     if settings["security.protocol"].startswith("SASL"):

@@ -189,7 +189,7 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     code, text = cause.code(), f"{cause.name()}: {cause.str()}"
     values = {"code": cause.name(), "bootstrap_servers": bootstrap_servers}
-    if code in _UNREACHABLE:
+    if code in _UNREACHABLE or (cause.retriable() and code not in _UNKNOWN_TOPIC | _BUSY):
         return unreachable(bootstrap_servers, f"{doing}: {text}")
     if code in _UNKNOWN_TOPIC:
         return TopologyError(
@@ -203,10 +203,13 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
             "docs/security.md has the rights of each principal.",
             **values,
         )
+    if code == KafkaError._INVALID_ARG and (file := client_file_of(bootstrap_servers)):
+        return ConfigError(
+            f"Kafka's client does not take a setting of {file}: {doing} ({text}). Correct the file, then: kappa doctor",
+            **values,
+        )
     if code in _BUSY:
         return ConflictError(f"The consumer group has members: {doing} ({text}). Stop them and try again.", **values)
-    if cause.retriable():
-        return unreachable(bootstrap_servers, f"{doing}: {text}")
     way_out = ""
     if code == KafkaError.POLICY_VIOLATION:
         way_out = (

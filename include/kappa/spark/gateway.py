@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +31,10 @@ _CLASSES = (
     "PythonSQLUtils",
     "PythonUtils",
 )
+#: What decides how a JVM names files, the first that is set: without one of UTF-8 it writes ``?`` for other letters.
+_LOCALE = "LC_ALL"
+_LOCALES = (_LOCALE, "LC_CTYPE", "LANG")
+_UTF_8 = "C.UTF-8"
 #: One that it looks up a package at a time.
 _METADATA = "org.apache.spark.sql.types.Metadata"
 
@@ -46,21 +52,24 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None:
         return
-    arguments = os.environ.get(_ARGUMENTS)
+    arguments, locale = os.environ.get(_ARGUMENTS), os.environ.get(_LOCALE)
     descriptor, name = tempfile.mkstemp(prefix="kappa-spark-", suffix=".properties")  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
-        own = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        own = f"--properties-file {shlex.quote(name)} --load-spark-defaults {arguments or 'pyspark-shell'}"
         _before[own] = arguments
         os.environ[_ARGUMENTS] = own
+        if not re.search(r"utf-?8", next(filter(None, map(os.environ.get, _LOCALES)), ""), re.IGNORECASE):
+            os.environ[_LOCALE] = _UTF_8
         _start()
         _remember_classes(SparkContext._jvm)
     finally:
-        if arguments is None:
-            os.environ.pop(_ARGUMENTS, None)
-        else:
-            os.environ[_ARGUMENTS] = arguments
+        for variable, before in ((_ARGUMENTS, arguments), (_LOCALE, locale)):
+            if before is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = before
         Path(name).unlink(missing_ok=True)
 
 

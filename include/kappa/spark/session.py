@@ -33,7 +33,7 @@ _SOURCE_ROOT = Path(__file__).resolve().parents[2]
 #: Rows in memory that one task has done with before a second one has begun.
 ONE_TASK_ROWS = 10_000
 
-_SECRET = "(?i)secret|password|passphrase|token|credential|jaas|keystore[.]key|mask.?key|access.?key"  # noqa: S105
+_SECRET = "(?i)secret|password|passphrase|token|credential|jaas|keystore[.]key|(?:access|account|api|mask|private).?key"  # noqa: S105
 
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from kappa.errors import ConfigError, UsageError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+#: A login between scheme and bucket; a secret may have slashes.
+_LOGIN = re.compile(r"(?<=://)[^/]*:.*@", re.DOTALL)
 #: A scheme whose slashes are missing: as a path it would be a folder of the working directory.
 _HALF_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?!//)")
 #: Other spellings of the same store, as Hadoop has them.
@@ -71,6 +73,12 @@ def lake_address(text: str, *, setting: str = "KAPPA_LAKE") -> str:
         '/srv/lake'
     """
     text = text.strip()
+    if _LOGIN.search(text):
+        raise ConfigError(
+            f"The lake {_LOGIN.sub('', text)} has a login in its address, which would be in messages and on record. "
+            f"Put the keys into the file of KAPPA_LAKE_CLIENT_FILE, and remove them from {setting}.",
+            name="lake",
+        )
     match = _SCHEME.fullmatch(text)
     if match is None:
         wrong = _no_path(text)
@@ -121,6 +129,11 @@ def table_address(text: str) -> str:
         '/srv/orders'
     """
     text = _LOCAL.sub("file://", text.strip())
+    if _LOGIN.search(text):
+        raise UsageError(
+            f"{_LOGIN.sub('', text)} has a login in its address, which would be in messages and on record. Put the "
+            "keys into the file of KAPPA_LAKE_CLIENT_FILE, and name the table without them."
+        )
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match is not None else ("", text)
     if scheme == "file" and rest.startswith("/"):
