@@ -437,7 +437,10 @@ def test_either_a_roll_up_or_a_concurrent_append_is_refused(tmp_path: Path) -> N
     assert row is not None
     with pytest.raises(ConflictError):
         twin._log.replace(twin._log.rows(), [_to_record(row)], row.detail["upto"])
-    assert twin.append(LedgerRow(kind="plan", seq=61, writer="me", at=BEGIN)).n == ledger.state().last
+    plan = LedgerRow(kind="plan", seq=61, writer="me", at=BEGIN)
+    with pytest.raises(ConflictError):
+        twin.append(plan)
+    assert twin.append(plan).n == ledger.state().last
     state = Ledger(ledger.path).state()
     assert state.open_plan is not None and state.slices == 60
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
-from kappa.delta.access import answers, create_table, id_of, is_table, open_table
+from kappa.delta.access import CHECKPOINT_INTERVAL, answers, create_table, id_of, is_table, open_table
 from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, is_late, open_log_table
-from kappa.delta.tail_table import CHECKPOINT_INTERVAL
 from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
 from kappa.store.stores import store_of
 
