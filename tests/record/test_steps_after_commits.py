@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.table import TableOptimizer
 
+from kappa.delta import append_log
 from kappa.delta.access import CHECKPOINT_INTERVAL, open_table
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, IllegalTransitionError, LakeRefusedError, LakeUnreachableError
@@ -135,6 +137,22 @@ def test_a_row_that_the_writer_itself_put_there_is_not_repeated(ledger: Ledger) 
     assert kinds(ledger) == [("claim", -1), ("commit", 0)]
     twin.append(row("plan", 1))
     assert kinds(ledger)[-1] == ("plan", 1)
+
+
+@pytest.mark.parametrize("step", [(TableOptimizer, "compact"), (DeltaTable, "vacuum")], ids=["merge", "removal"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_row_is_there_though_small_files_cannot_be_merged_or_removed(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: Exception, step: tuple[type, str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(append_log, "COMPACT_AFTER", 2)
+    monkeypatch.setattr(append_log, "VACUUM_AFTER", 1)
+    monkeypatch.setattr(*step, refuse)
+    for seq in range(5):
+        ledger.append(row("commit", seq))
+    assert kinds(ledger) == [("claim", -1), *(("commit", seq) for seq in range(5))]
 
 
 def hand_over(now: Now) -> Sequence[Event]:

@@ -256,7 +256,7 @@ class Epochs:
                     records = self._log.append([row_of(event) for event in events])
                 except ConflictError:
                     continue
-                self.records()
+                self._looked = -math.inf
                 self._roll_up(events)
                 return [event_of(record) for record in records]
 
@@ -295,7 +295,7 @@ class Epochs:
         if not any(event.event in ("aborted", "dropped") for event in events):
             return
         try:
-            numbers = self._records.long_ended(clock.now() - EVENTS_STAY)
+            numbers = self.records().long_ended(clock.now() - EVENTS_STAY)
             if len(numbers) >= ROLL_UP_EVENTS:
                 self._roll_up_events(numbers)
         except Exception as error:
