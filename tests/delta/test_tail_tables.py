@@ -8,8 +8,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
 from kappa.delta import tables
-from kappa.delta.access import create_table, open_table, write
-from kappa.delta.tail_table import CHECKPOINT_INTERVAL
+from kappa.delta.access import CHECKPOINT_INTERVAL, create_table, open_table, write
 from kappa.store.stores import store_of
 
 
@@ -42,10 +41,12 @@ def test_every_day_and_every_letter_goes_into_a_table(s3_lake: str) -> None:
 def test_log_entries_of_an_epochs_table_stay_when_it_is_summed_up(s3_lake: str) -> None:
     path = f"{s3_lake}/t"
     create_table(
-        path, pa.schema({"_seq": pa.int64()}), configuration={"delta.logRetentionDuration": "interval 0 hours"}
+        path,
+        pa.schema({"_seq": pa.int64()}),
+        configuration={"delta.logRetentionDuration": "interval 0 hours", "delta.enableExpiredLogCleanup": "false"},
     )
     for seq in range(1, CHECKPOINT_INTERVAL + 1):
         assert tables.append(path, pa.table({"_seq": [seq]}), seq, "plan")
     assert open_table(path, version=1).version() == 1
     names = {file.name for file in store_of(path).files(f"{path}/_delta_log")}
-    assert f"{CHECKPOINT_INTERVAL:020}.checkpoint.parquet" in names
+    assert f"{CHECKPOINT_INTERVAL - 1:020}.checkpoint.parquet" in names

@@ -138,7 +138,10 @@ def test_after_a_slice_that_failed_slices_grow_and_stay_below_half_of_it_for_a_w
         sizes.append(slice_records(ledger.state(), 400))
         add(ledger, "commit", seq, ranges(seq, seq + 1))
     assert sizes[:7] == [10, 20, 40, 80, 160, 320, 400]
-    assert slice_records(replace(ledger.state(), since_shrunk=9), 10_000) == 500
+    state = ledger.begun()
+    assert state.shrunk is not None
+    later = replace(state.shrunk, seq=state.committed.seq - 9)
+    assert slice_records(replace(state, shrunk=later), 10_000) == 500
     assert slice_records(ledger.state(), 10_000) == 10_000
 
 

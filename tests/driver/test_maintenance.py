@@ -107,7 +107,7 @@ def files(path: str) -> int:
 
 
 def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch) -> None:
-    row = maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=100), {7})
+    row = maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=100), lambda: {7})
 
     state = epoch.ledger.state()
     held = [seq for seq in range(100) if state.is_readable(seq)]
@@ -119,6 +119,21 @@ def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch)
     merged_seqs = [0, 7, 60, 70, 90, *range(94, 100)]
     assert row.detail["merges"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in merged_seqs]}}
     assert files(epoch.paths.table("sums")) == len(merged_seqs), "the commits between them are read from these"
+
+
+@pytest.mark.parametrize("later", [{7, 8}, None], ids=["a name", "a comparison"])
+def test_what_is_named_while_a_look_is_put_on_record_stays_readable(epoch: Epoch, later: set[int] | None) -> None:
+    looks: list[int] = []
+
+    def named() -> set[int] | None:
+        looks.append(epoch.ledger.state().readable_from)
+        return {8} if len(looks) == 1 else later
+
+    row = maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=100), named)
+    assert looks[:2] == [0, 70], "it asks again after its row"
+    assert epoch.ledger.state().maintained == row
+    assert [epoch.total(seq) for seq in (7, 8)] == [7, 8]
+    assert epoch.ledger.state().is_readable(30) is (later is None)
 
 
 def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:
@@ -144,7 +159,7 @@ def test_maintenance_can_be_repeated_and_slices_go_on(epoch: Epoch) -> None:
 
 
 def test_nothing_goes_while_somebody_compares(epoch: Epoch) -> None:
-    maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=100), keeps_all=True)
+    maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=100), lambda: None)
 
     assert [epoch.total(seq) for seq in range(100)] == list(range(100))
     assert epoch.ledger.state().is_readable(30)

@@ -83,8 +83,8 @@ def test_every_held_commit_reads_as_it_was_whatever_was_merged_and_removed(
         elif chance.random() < 0.15 or is_piled_up(epoch.run.ledger.state()):
             named = {seq for seq in (30, 31) if seq <= row.seq}
             keep = chance.choice([5.0, 20.0, 60.0])  # the settings change now and then
-            keeps_all = chance.random() < 0.1
-            maintain(epoch.run, replace(config, keep_minutes=keep), watch.at, named, keeps_all=keeps_all)
+            names = None if chance.random() < 0.1 else named
+            maintain(epoch.run, replace(config, keep_minutes=keep), watch.at, lambda names=names: names)
             state = epoch.run.ledger.state()
             rows = {
                 commit.seq: as_rows(merge_on_read.query(epoch.at(state.resolved(commit)))) for commit in state.readable

@@ -382,7 +382,7 @@ def test_evidence_is_read_from_what_upkeep_left_and_is_none_where_that_is_gone(s
     evidence = trial(stream.config, stream.session, paths, running, after, 3)
     assert (evidence.is_equal, evidence.slices, evidence.rows, evidence.gaps) == (True, 3, 6, ())
     before = stream.ledger(epoch).state().commits[-1].seq - 3
-    maintain(run, stream.config, clock.now() + timedelta(days=9), {before})
+    maintain(run, stream.config, clock.now() + timedelta(days=9), lambda: {before})
     evidence = trial(stream.config, stream.session, paths, running, after, 3)
     assert evidence.report is not None and evidence.report.verdict == "same"
     assert (evidence.is_equal, evidence.slices, evidence.rows) == (False, 3, 4), "a change of three is left"

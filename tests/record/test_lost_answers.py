@@ -9,6 +9,7 @@ import pytest
 from support.s3_options import config_on
 from support.s3_proxy import CUT, Proxy
 
+from kappa.delta import append_log
 from kappa.errors import LakeUnreachableError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, Now
@@ -73,6 +74,28 @@ def test_a_decision_that_is_repeated_after_an_outage_finds_its_event(epochs: Epo
     proxy.clear()
     assert epochs.change("a.b", decide) == []
     assert kinds_of(epochs, "savepoint") == 1
+
+
+def test_an_act_is_done_though_the_record_cannot_be_read_after_it(epochs: Epochs, proxy: Proxy) -> None:
+    proxy.refuse(r"epochs/_delta_log/0{19}5\.json$", "GET")
+    assert epochs.add("a.b", 1, "savepoint", actor="ann", name="sale", seq=7).n == 4
+    with pytest.raises(LakeUnreachableError):
+        epochs.records(age_seconds=60.0)  # not as it was before the act
+    proxy.clear()
+    assert kinds_of(epochs, "savepoint") == 1
+
+
+def test_an_act_is_done_though_no_file_may_be_removed(
+    epochs: Epochs, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("COMPACT_AFTER", 3), ("VACUUM_AFTER", 1), ("KEEP_HOURS", 0), ("ABANDONED_HOURS", 0)):
+        monkeypatch.setattr(append_log, name, value)
+    for method in ("DELETE", "POST"):
+        proxy.refuse("", method, status=403)
+    for _ in range(4):
+        epochs.add("a.b", 1, "savepoint", actor="ann", name="sale", seq=7)
+    proxy.clear()
+    assert kinds_of(epochs, "savepoint") == 4
 
 
 def test_an_event_of_another_process_at_that_moment_is_decided_about(epochs: Epochs, proxy: Proxy) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.record import rollup
 from kappa.record.ledger import Ledger, _to_record
 from kappa.record.ledger_rows import Kind, LedgerRow
-from kappa.record.ledger_state import LedgerState, StateBuilder, stays
+from kappa.record.ledger_state import Commits, LedgerState, StateBuilder, stays
 from kappa.record.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts
 from kappa.record.slice_runs import extended
 from kappa.replay.chains import Final
@@ -75,11 +75,13 @@ class Story:
             detail={**detail, "merged": {"sums": {"seq": 3 * (seq // 3), "key": ["id"]}}},
         )
 
-    def slice(self, sizes: dict[int, int], dead: int = 0, lost: int = 0, *, is_abandoned: bool = False) -> None:
+    def slice(
+        self, sizes: dict[int, int], dead: int = 0, lost: int = 0, *, abandoned: dict[str, Any] | None = None
+    ) -> None:
         count = sum(sizes.values())
         self.add("plan", self.seq + 1, sends=self.sends)
-        if is_abandoned:
-            self.add("abandon", self.seq + 1)
+        if abandoned is not None:
+            self.add("abandon", self.seq + 1, detail=abandoned)
             self.seq += 1
             self.add("plan", self.seq + 1, sends=self.sends)
         self.add("effects", self.seq + 1)
@@ -113,7 +115,7 @@ class Story:
             case "miscounted":
                 self.slice({0: a + 1}, lost=1)
             case "abandoned":
-                self.slice({0: a}, is_abandoned=True)
+                self.slice({0: a}, abandoned=({}, {"most": a + 1}, {"decided": True})[b])
             case "partition":
                 self.position[len(self.position)] = 0
             case "claim":
@@ -169,11 +171,23 @@ def answers(state: LedgerState) -> dict[str, Any]:
                 "standing",
                 "slices",
                 "shapes",
+                "tries",
+                "since_shrunk",
             )
         },
         **{
             name: plain(getattr(state, name))
-            for name in ("claim", "open_plan", "open_effects", "baseline", "maintained", "upgrade", "committed")
+            for name in (
+                "claim",
+                "open_plan",
+                "open_effects",
+                "shrunk",
+                "miscounted",
+                "baseline",
+                "maintained",
+                "upgrade",
+                "committed",
+            )
         },
         "seed": plain(state.commits[0]),
         "readable": [plain(row) for row in state.readable],
@@ -187,6 +201,12 @@ def answers(state: LedgerState) -> dict[str, Any]:
         ],
         "sends": {run.facts.sends for run in runs},
     }
+
+
+def fields_of(state: LedgerState) -> dict[str, Any]:
+    """All that a state holds."""
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: list(value) if isinstance(value, Commits) else value for name, value in values.items()}
 
 
 def unnumbered(certificate: Certificate) -> Certificate:
@@ -259,6 +279,7 @@ def test_a_rolled_up_ledger_gives_the_same_answers(steps: list[tuple[str, int, i
         expected = answers(state_of(story.rows))
         assert answers(warm) == expected
         assert answers(cold) == expected
+        assert fields_of(cold) == fields_of(warm)
         assert (
             [row.n for row in warm.commits]
             == [row.n for row in cold.commits]
@@ -437,7 +458,10 @@ def test_either_a_roll_up_or_a_concurrent_append_is_refused(tmp_path: Path) -> N
     assert row is not None
     with pytest.raises(ConflictError):
         twin._log.replace(twin._log.rows(), [_to_record(row)], row.detail["upto"])
-    assert twin.append(LedgerRow(kind="plan", seq=61, writer="me", at=BEGIN)).n == ledger.state().last
+    plan = LedgerRow(kind="plan", seq=61, writer="me", at=BEGIN)
+    with pytest.raises(ConflictError):
+        twin.append(plan)
+    assert twin.append(plan).n == ledger.state().last
     state = Ledger(ledger.path).state()
     assert state.open_plan is not None and state.slices == 60
 

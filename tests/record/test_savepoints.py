@@ -12,6 +12,7 @@ import typer.testing
 
 from kappa.cli import app
 from kappa.config import Config
+from kappa.delta.append_log import AppendLog
 from kappa.errors import SavepointError, UnknownTopologyError, UsageError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -75,6 +76,26 @@ def test_an_earlier_commit_is_named_by_its_number(config: Config) -> None:
     assert savepoints.create(config, NAME, "first", seq=1, actor="ada").offsets == Offsets({"pos": {0: 10}})
     with pytest.raises(SavepointError, match="has no commit 3 whose files are kept; it has 3, from 0 to 2"):
         savepoints.create(config, NAME, "later", seq=3, actor="ada")
+
+
+def test_a_commit_whose_files_are_given_up_while_it_is_named_loses_its_name(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
+    append = AppendLog.append
+    look = {"readable_from": 2, "savepoints": [], "merges": {}}
+
+    def give_up(log: AppendLog, rows: Any) -> Any:
+        monkeypatch.setattr(AppendLog, "append", append)
+        ledger.append(LedgerRow(kind="maintain", seq=2, writer="w", at=AT, detail=look))
+        return append(log, rows)
+
+    ledger.state()
+    monkeypatch.setattr(AppendLog, "append", give_up)
+    with pytest.raises(SavepointError, match=r"given up .*\. Name the last commit: kappa savepoint create a\.b first "):
+        savepoints.create(config, NAME, "first", seq=1, actor="ada")
+    assert savepoints.every(config) == []
+    assert savepoints.create(config, NAME, "first", actor="ada").seq == 2
 
 
 def test_a_commit_whose_files_are_gone_gets_no_name(config: Config) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from kappa.delta.damage import check_entries, damage, is_log_file
-from kappa.errors import LakeRefusedError, LakeUnreachableError
+from kappa.delta.log_entries import sync_commits
+from kappa.errors import LakeRefusedError, LakeUnreachableError, first_line
 from kappa.store import outages
 from kappa.store.address import is_remote
 from kappa.store.options import access_to, retries_of
@@ -20,9 +21,11 @@ from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
     from deltalake.transaction import AddAction, RemoveAction
 
+#: Commits between two checkpoints of a table.
+CHECKPOINT_INTERVAL = 50
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
 #: How often a creation is tried whose first entry S3 refuses: with 409 to two at once, of which it may carry out
@@ -121,13 +124,13 @@ def write(
     """
     from deltalake import write_deltalake
 
+    properties: Any = {"commit_properties": commit, "post_commithook_properties": _no_steps()}
     with answers(path_of(table)):
         if mode == "append":
-            write_deltalake(table, rows, mode="append", schema_mode=schema_mode, commit_properties=commit)
+            write_deltalake(table, rows, mode="append", schema_mode=schema_mode, **properties)
         else:
-            write_deltalake(
-                table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, commit_properties=commit
-            )
+            write_deltalake(table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, **properties)
+    check_point_if_due(path_of(table), table.version())
 
 
 def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema: Any, commit: CommitProperties) -> None:
@@ -175,8 +178,42 @@ def commit_actions(
         LakeRefusedError: it refuses.
     """
     with answers(path_of(table)):
-        table.create_write_transaction(actions, mode, schema, commit_properties=commit)
+        table.create_write_transaction(
+            actions, mode, schema, commit_properties=commit, post_commithook_properties=_no_steps()
+        )
         table.update_incremental()
+    check_point_if_due(path_of(table), table.version())
+
+
+def _no_steps() -> PostCommitHookProperties:
+    """No checkpoint within a commit: one that fails would be the failure of a commit that is there."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def check_point_if_due(path: str, version: int) -> None:
+    """After a commit: :func:`check_point` of each :data:`CHECKPOINT_INTERVAL`, as ``deltalake`` counts them."""
+    if (version + 1) % CHECKPOINT_INTERVAL == 0:
+        check_point(path)
+
+
+def check_point(path: str) -> None:
+    """Sum a table's log up for those who open it, and remove its old entries unless it says otherwise.
+
+    The commit before it is made whatever comes of it.
+    """
+    try:
+        with answers(path):
+            table = open_table(path)
+            table.create_checkpoint()
+            sync_commits(path, range(table.version(), table.version() + 1))  # before the entries go
+            if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+                table.cleanup_metadata()
+    except Exception as error:  # of any kind: the next one makes it
+        import structlog
+
+        structlog.get_logger(__name__).warning("no checkpoint", path=path, error=first_line(error))
 
 
 def declared_schema(table: DeltaTable) -> pa.Schema:

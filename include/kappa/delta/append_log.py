@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
-from kappa.delta.access import answers, create_table, id_of, is_table, open_table
+from kappa.delta.access import CHECKPOINT_INTERVAL, answers, create_table, id_of, is_table, open_table
 from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, is_late, open_log_table
-from kappa.delta.tail_table import CHECKPOINT_INTERVAL
-from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError
+from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, first_line
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -361,6 +360,7 @@ class AppendLog:
         return row_files.read(place, content, format=self._format, what=self._what, origin=self.path, without=without)
 
     def _compact(self) -> None:
+        """Merge small files. The rows are committed whatever comes of it."""
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
@@ -375,8 +375,12 @@ class AppendLog:
                 self._merges += 1
                 if self._merges % VACUUM_AFTER == 0:
                     self._vacuum(table)
-        except (CommitFailedError, LakeUnreachableError):
-            return  # an append came in between, or nothing answers: the next one compacts
+        except CommitFailedError:
+            return  # an append came in between: the next one compacts
+        except Exception as error:  # of any kind: the next one compacts
+            import structlog
+
+            structlog.get_logger(__name__).warning("not merged", path=self.path, error=first_line(error))
 
     def _vacuum(self, table: DeltaTable) -> None:
         """Remove files that the log dropped long ago, and those that a dead writer left without a commit.

@@ -76,8 +76,8 @@ def sync_commits(table: str, versions: range) -> dict[str, Path]:
     entries = [Path(entry_of(table, version)) for version in written]
     files = [path for version in written for path in _added(table, version) if path.exists()]
     checkpoints = [path for version in versions for path in log.glob(f"{version:020}.checkpoint*")]
-    if checkpoints:
-        checkpoints.append(log / "_last_checkpoint")
+    if checkpoints:  # one that was not finished is not named
+        checkpoints += log.glob("_last_checkpoint")
     for path in (*files, *entries, *checkpoints):
         fsync(path)
     folders = {

@@ -13,7 +13,7 @@ from kappa.delta.access import answers, declared_schema, file_names, id_of, is_t
 from kappa.delta.damage import check_entries, entry_of
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, added_file, has_mark, put_rows, uptime
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.errors import ConflictError, LedgerError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
@@ -253,7 +253,7 @@ def _commit(
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    # An answer may be lost after the commit: then the writer's own entry stands in its way, and says so.
+    # What follows the commit may fail, and its answer may be lost: the entry says whose it is.
     mark = uuid.uuid4().hex
     properties = CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
@@ -268,24 +268,17 @@ def _commit(
             parts = {"part": rows} if late is None else {"part": rows, _LATE: late}
             files = [_new_file(path, kind, part) for kind, part in parts.items() if part.num_rows]
             replace_files(handle, files, _columns(handle, rows.schema) if adds_columns else handle.schema(), properties)
-    except CommitFailedError as error:
-        if not has_mark(path, before + 1, mark):
-            raise ConflictError(f"Another process appended to {path} first.", path=path) from error
-        _follow(handle, path)
-    except LakeUnreachableError:
-        if not has_mark(path, before + 1, mark):
+    except Exception as error:
+        if has_mark(path, before + 1, mark):
+            with answers(path):
+                handle.update_incremental()
+            return
+        if not isinstance(error, DeltaError):
             raise
-        _follow(handle, path)
-    except DeltaError as error:
-        if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
+        # Or so far behind that the next entry was removed.
+        if isinstance(error, CommitFailedError) or (is_table(path) and open_table(path).version() > before):
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
         raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
-
-
-def _follow(handle: DeltaTable, path: str) -> None:
-    """Bring a handle to the version that it made, though it was not told so."""
-    with answers(path):
-        handle.update_incremental()
 
 
 def _new_file(path: str, kind: str, rows: pa.Table) -> dict[str, Any]:

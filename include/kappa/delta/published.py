@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.delta.access import answers, open_table
+from kappa.delta.access import check_point
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
@@ -38,7 +38,7 @@ from kappa.delta.publication import (
 )
 from kappa.delta.tables import APP
 from kappa.delta.tail_table import milliseconds, uptime
-from kappa.errors import ConflictError, LedgerError, first_line
+from kappa.errors import ConflictError, LedgerError
 from kappa.faults import crash_point
 from kappa.names import epoch_word
 from kappa.store.stores import store_of
@@ -247,21 +247,11 @@ class PublishedTable:
         state.version, self._state, self._is_foreign = version, state, False
         self._looked = uptime()
         if version % CHECKPOINT_EVERY == 0 or len(change.added) + len(change.removed) > _LARGE_COMMIT:
-            self._check_point()
+            check_point(self.path)
+            crash_point("publish.checkpoint")
         if version % CHECKPOINT_EVERY == 0:
             self._clean_up(version)
             state.forget_removals(milliseconds() - self.retention.total_seconds() * 1000)
-
-    def _check_point(self) -> None:
-        """Sum the log up for those who open it. The commit is made whatever comes of it."""
-        try:
-            with answers(self.path):
-                open_table(self.path).create_checkpoint()
-        except Exception as error:  # of any kind: the next one makes it
-            import structlog
-
-            structlog.get_logger(__name__).warning("no checkpoint", path=self.path, error=first_line(error))
-        crash_point("publish.checkpoint")
 
     def _clean_up(self, version: int) -> None:
         """Remove entries and checkpoints before the last checkpoint that leaves enough of them. May be repeated."""

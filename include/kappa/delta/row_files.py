@@ -32,11 +32,6 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
         raise LedgerError(f"{path} is there with other rows.", path=path)
 
 
-def discard(folder: str, name: str) -> None:
-    """Remove a file that no roll-up names."""
-    store_of(folder).delete(f"{folder}/{name}.parquet")
-
-
 def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
     """The rows of a file, by number.
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kappa import clock
-from kappa.delta.access import answers, declared_schema, file_names, open_table
+from kappa.delta.access import answers, check_point_if_due, declared_schema, file_names, open_table
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of
-from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
+from kappa.errors import ConflictError, LakeRefusedError, LedgerError
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: For this long only the next entry is looked for, by its name: well before an entry could go. Then also the last one.
 NEXT_ENTRY_SECONDS = 60.0
-#: Commits between two checkpoints of a table.
-CHECKPOINT_INTERVAL = 50
 #: Field of a commit that tells it from those of all other writers.
 MARK = "kappa.mark"
 #: Setting of a table: the columns of which its log says the least and greatest values.
@@ -49,8 +47,7 @@ class TailTable:
 
     Args:
         path: the table.
-        is_log: whether it is an append log: its rows are read back, and its old entries go with each checkpoint. Those
-            of the tables of an epoch stay for as long as commits are held that need them.
+        is_log: whether it is an append log: its rows are read back.
 
     Attributes:
         lock: held over a look and what is decided by it.
@@ -186,8 +183,7 @@ class TailTable:
                 self._own = {name: content}
             self._apply(actions)
             self._fresh = started
-            if version % CHECKPOINT_INTERVAL == 0:
-                self._check_point()
+            check_point_if_due(self.path, version)
 
     def _compared_names(self) -> Sequence[str] | None:
         if self._compared is None:
@@ -209,19 +205,6 @@ class TailTable:
             store.delete(f"{self.path}/{name}")
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
         raise ConflictError(f"Other processes wrote to {self.path} long ago. Look again.", path=self.path)
-
-    def _check_point(self) -> None:
-        """Sum the log up for those who open it. The rows are committed whatever comes of it."""
-        try:
-            with answers(self.path):
-                handle = open_table(self.path)
-                handle.create_checkpoint()
-                if self._is_log:
-                    handle.cleanup_metadata()
-        except Exception as error:  # of any kind: the next one makes it
-            import structlog
-
-            structlog.get_logger(__name__).warning("no checkpoint", path=self.path, error=first_line(error))
 
     def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         for action in actions:

@@ -41,9 +41,8 @@ def maintain(
     run: EpochRun,
     config: Config,
     now: datetime,
-    named: Collection[int] = (),
+    named: Callable[[], Collection[int] | None] = frozenset,
     *,
-    keeps_all: bool = False,
     published: Callable[[str], Collection[str] | None] = lambda place: (),
 ) -> LedgerRow:
     """Merge small files of every table, remove those that no held commit needs, and put it on record.
@@ -53,8 +52,8 @@ def maintain(
 
     Args:
         config: how long the past stays readable.
-        named: slices whose commits stay readable in any case.
-        keeps_all: whether nothing may go now, because old commits are about to be compared.
+        named: gives slices whose commits stay readable in any case, as of the call; None where nothing may go now,
+            because old commits are about to be compared.
         published: place -> files in its Delta table that readers of its published table may need; None where that is
             not known: none of them goes.
 
@@ -66,6 +65,32 @@ def maintain(
     if state.open_plan is not None or not state.commits:
         raise LedgerError("Tables are maintained between two slices.", seq=state.seq)
     run.look_at_commits()  # files that a foreign commit removed are needed to undo it
+    names = named()
+    row = run.ledger.append(_look(run, config, now, state, names))
+    while (later := named()) != names:  # whoever gave a name may have looked before the row was there
+        names = later
+        row = run.ledger.append(_look(run, config, now, state, names))
+    crash_point("maintain", state.seq)
+    check = partial(run.ledger.check_claim, run.writer)
+    for name, seq in row.detail["forgotten"].items():
+        check()
+        vacuum.forget_before(run.paths.changes(name), seq + 1)
+    age, sizes = timedelta(hours=config.delete_after_hours), {"changes": CHANGES_BYTES, "tables": TABLE_BYTES}
+    for place in [*effect_places(run.topology), *(f"tables/{table.name}" for table in run.topology.tables)]:
+        path = run.paths.place(place)
+        check()
+        vacuum.compact(path, sizes.get(place.partition("/")[0]))
+        spared = None if names is None else published(place)
+        if spared is not None:
+            vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check, spared=spared)
+        crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
+    record_files(run)
+    return row
+
+
+def _look(run: EpochRun, config: Config, now: datetime, state: LedgerState, named: Collection[int] | None) -> LedgerRow:
+    """The row that says which commits stay readable, and by which versions of tables."""
+    keeps_all, named = named is None, named or ()
     readable = state.readable
     held_seqs = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
     if keeps_all:
@@ -102,23 +127,7 @@ def maintain(
     resolved = [replace(state, maintained=draft).resolved(commit) for commit in kept_commits]
     recent = [commit for commit in resolved if commit.seq >= recent_from]
     forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}
-    row = run.ledger.append(replace(draft, detail={**draft.detail, "forgotten": forgotten}))
-    crash_point("maintain", state.seq)
-    check = partial(run.ledger.check_claim, run.writer)
-    for name, seq in forgotten.items():
-        check()
-        vacuum.forget_before(run.paths.changes(name), seq + 1)
-    age, sizes = timedelta(hours=config.delete_after_hours), {"changes": CHANGES_BYTES, "tables": TABLE_BYTES}
-    for place in [*effect_places(run.topology), *(f"tables/{table.name}" for table in run.topology.tables)]:
-        path = run.paths.place(place)
-        check()
-        vacuum.compact(path, sizes.get(place.partition("/")[0]))
-        spared = None if keeps_all else published(place)
-        if spared is not None:
-            vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check, spared=spared)
-        crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
-    record_files(run)
-    return row
+    return replace(draft, detail={**draft.detail, "forgotten": forgotten})
 
 
 def _held_now(run: EpochRun, place: str) -> set[int]:

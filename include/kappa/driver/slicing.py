@@ -309,25 +309,14 @@ class Slices:
             return
         kept_for = timedelta(hours=epoch.config.savepoint_hours)
         upgrade.expire_savepoints(epoch.epochs, epoch.paths, clock.now() - kept_for)
-        record = epoch.record()
-        candidate = record.candidate
-        named = record.named_seqs(epoch.paths.epoch)
-        is_compared = False
-        if record.live == epoch.paths.epoch and candidate is not None:
-            plan = candidate.plan
-            if plan.seed_epoch == epoch.paths.epoch and plan.seed_seq is not None:
-                named.add(plan.seed_seq)
-            # It compares itself with the commit at which it stands, however old that is by then.
-            is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
         voice.say("looking after files")
         try:
             row = maintain(
                 self._engines.slice_run,
                 epoch.config,
                 clock.now(),
-                named,
-                keeps_all=is_compared,
-                published=partial(self._published_files, record),
+                self._named,
+                published=partial(self._published_files, epoch.record()),
             )
         except StaleWriterError:
             raise
@@ -335,6 +324,20 @@ class Slices:
             voice.log.error("not maintained", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
         voice.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
+
+    def _named(self) -> set[int] | None:
+        """Slices whose commits stay readable by the record as it is now; None for all."""
+        epoch, record = self._epoch, self._epoch.record()
+        candidate, named = record.candidate, record.named_seqs(epoch.paths.epoch)
+        if record.live != epoch.paths.epoch or candidate is None:
+            return named
+        # It compares itself with the commit at which it stands, however old that is by then.
+        if candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled:
+            return None
+        plan = candidate.plan
+        if plan.seed_epoch == epoch.paths.epoch and plan.seed_seq is not None:
+            named.add(plan.seed_seq)
+        return named
 
     def _published_files(self, record: TopologyRecord, place: str) -> set[str] | None:
         """Files of a place that readers of its published table may need; none of an epoch that was never live.

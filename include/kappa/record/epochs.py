@@ -256,7 +256,7 @@ class Epochs:
                     records = self._log.append([row_of(event) for event in events])
                 except ConflictError:
                     continue
-                self.records()
+                self._looked = -math.inf
                 self._roll_up(events)
                 return [event_of(record) for record in records]
 
@@ -295,7 +295,7 @@ class Epochs:
         if not any(event.event in ("aborted", "dropped") for event in events):
             return
         try:
-            numbers = self._records.long_ended(clock.now() - EVENTS_STAY)
+            numbers = self.records().long_ended(clock.now() - EVENTS_STAY)
             if len(numbers) >= ROLL_UP_EVENTS:
                 self._roll_up_events(numbers)
         except Exception as error:
@@ -306,7 +306,7 @@ class Epochs:
     def _roll_up_events(self, numbers: set[int]) -> None:
         import pyarrow as pa
 
-        # Random: a process that was slower may remove its file, and never that of another one.
+        # Random: the file is of this process alone. Where the record does not name it, it goes after a day.
         name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
         folder, rows, schema = epochs_history(self._lake), self._log.rows(), self._log.full_schema()
         rolled_up = [row for row in rows if row["n"] in numbers]
@@ -315,11 +315,7 @@ class Epochs:
         stay = [row for row in (lasting(row, name) if row["n"] in numbers else row for row in rows) if row is not None]
         late = late_numbers(pa.Table.from_pylist(stay, schema))
         late_rows = sorted((row for row in stay if row["n"] in late), key=itemgetter("topology"))
-        try:
-            self._log.replace([row for row in stay if row["n"] not in late], [], max(numbers), late_rows)
-        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
-            row_files.discard(folder, name)
-            return
+        self._log.replace([row for row in stay if row["n"] not in late], [], max(numbers), late_rows)
         row_files.keep(folder, name, rolled_up, schema)  # a host that slept for a day finds it removed
         crash_point("record.rolled_up")
         self.records()

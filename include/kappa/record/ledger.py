@@ -170,19 +170,19 @@ class Ledger:
 
         Raises:
             StaleWriterError: another driver claimed the epoch; nothing was written.
+            ConflictError: the ledger has rows of this writer that this object did not know; nothing was written.
             LedgerError: the ledger is gone.
         """
         with self._lock:
             self.check_claim(row.writer, look=False)  # another's claim takes the number of the row
-            try:
-                return self._write(row)
-            except ConflictError:
-                self.check_claim(row.writer)
-            try:
-                return self._write(row)
-            except ConflictError:
-                self.check_claim(row.writer)
-                raise
+            last = self._log.last
+            while True:
+                try:
+                    return self._write(row)
+                except ConflictError:
+                    self.check_claim(row.writer)
+                    if self._log.last != last:  # otherwise small files were merged
+                        raise
 
     def roll_up(self, row: LedgerRow) -> None:
         """Replace rows by the one that summarises them; see :mod:`kappa.record.rollup`.

@@ -17,8 +17,8 @@ from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
 
-#: Rows about a slice's way to its commit, and about files: auditors read them among the rolled-up rows.
-_OF_SLICES = ("plan", "effects", "abandon", "files")
+#: Claims, and rows about a slice's way to its commit and about files: auditors read them among the rolled-up rows.
+_PASSING = ("claim", "plan", "effects", "abandon", "files")
 
 
 class Commits(Sequence[LedgerRow]):
@@ -52,7 +52,6 @@ class LedgerState:
         open_effects: the effects row of that plan.
         tries: drivers that claimed the epoch since that plan: each found it open.
         shrunk: the last abandon row that bounds the slices after it.
-        since_shrunk: commits since that row.
         miscounted: the abandon row of a slice after the last commit whose records did not add up.
         seq: number of the last slice that was planned.
         is_yielded: whether the epoch may not send.
@@ -81,7 +80,6 @@ class LedgerState:
     open_effects: LedgerRow | None = None
     tries: int = 0
     shrunk: LedgerRow | None = None
-    since_shrunk: int = 0
     miscounted: LedgerRow | None = None
     seq: int = -1
     is_yielded: bool = True
@@ -247,6 +245,13 @@ class LedgerState:
         """The last commit, where there is one."""
         return self.commits[-1] if self.commits else None
 
+    @property
+    def since_shrunk(self) -> int:
+        """Slices up to the last commit since :attr:`shrunk`."""
+        if self.shrunk is None or self.committed is None:
+            return 0
+        return max(0, self.committed.seq - self.shrunk.seq)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BegunState(LedgerState):
@@ -308,13 +313,12 @@ class StateBuilder:
             self._commits.append(row)
             values.update(open_plan=None, open_effects=None, seq=row.seq, tries=0, miscounted=None)
             values["recorded"] = row.delta_versions
-            values["since_shrunk"] = values.get("since_shrunk", 0) + 1
         elif row.kind == "abandon":
             values.update(open_plan=None, open_effects=None, tries=0)
             if "most" in row.detail:
-                values.update(shrunk=row, since_shrunk=0)
+                values["shrunk"] = row
             if row.detail.get("decided"):
-                values.update(shrunk=None, since_shrunk=0)
+                values["shrunk"] = None
             if "miscounted" in row.detail:
                 values["miscounted"] = row
         elif row.kind == "maintain":
@@ -354,7 +358,7 @@ def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
     The writer of a roll-up and all readers of the ledger call this one function, on the rows before the roll-up.
     """
     first = state.commits[0].n
-    claim = state.claim.n if state.claim is not None else 0
+    lasting = {row.n for row in (state.claim, state.shrunk) if row is not None}
     numbers = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
     before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in numbers)
     looks = {state.looks[index - 1].n for index in before if index} | {look.n for look in state.looks[-1:]}
@@ -368,6 +372,6 @@ def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
             return n == first or state.is_readable(seq)
         if kind == "maintain":
             return n in looks
-        return n == claim if kind == "claim" else kind not in _OF_SLICES
+        return n in lasting or kind not in _PASSING
 
     return is_kept

@@ -1,7 +1,8 @@
 """The roll-up of a ledger: one row in the place of those about slices long past.
 
 It holds the facts about old slices that the product still needs: their input and output, as runs of slices, and their
-number. Rows that something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades.
+number. Rows that something still needs stay rows: commits whose files are there, the claim, baselines, yields,
+upgrades, the row that bounds slices.
 See docs/decisions/ledgers-are-rolled-up.md.
 """
 

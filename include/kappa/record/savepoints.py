@@ -59,7 +59,7 @@ def create(
     Raises:
         UsageError: a savepoint cannot be called that.
         UnknownTopologyError: the topology has no live epoch.
-        SavepointError: the name is taken, or the live epoch has no such commit.
+        SavepointError: the name is taken, or the live epoch has no such commit, or gave up its files meanwhile.
     """
     epochs = epochs_of(config.lake)
 
@@ -67,7 +67,11 @@ def create(
         event = _event(config, now.record, name, seq, actor=actor, reason=reason)
         return [] if event is None else [event]
 
-    effects, after = epochs.effects(epochs.now(topology), decide)
+    def check(events: list[Event]) -> None:
+        for event in events:
+            _check_files(config, event)
+
+    effects, after = epochs.effects(epochs.now(topology), decide, after=check)
 
     def outcome() -> Savepoint:
         record = epochs.record(topology)
@@ -143,6 +147,24 @@ def _event(
             "delta_versions": dict(row.delta_versions),
             "finished_at": row.at.isoformat(),
         },
+    )
+
+
+def _check_files(config: Config, event: Event) -> None:
+    """Take a name back whose files were given up before it was on record: a driver looks for names after it says so."""
+    topology, epoch, name, seq = event.topology, event.epoch, event.detail["name"], event.detail["seq"]
+    if Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().is_readable(seq):
+        return
+    reason = "the files of the commit were given up meanwhile"
+    epochs_of(config.lake).add(
+        topology, epoch, "savepoint_dropped", actor=event.actor, reason=reason, name=name, seq=seq
+    )
+    raise SavepointError(
+        f"The files of commit {seq} of epoch {epoch} of {topology!r} were given up while it got the name {name!r}. The "
+        f"name is taken back. Name the last commit: kappa savepoint create {topology} {name} --execute",
+        epoch=epoch,
+        seq=seq,
+        name=name,
     )
 
 
