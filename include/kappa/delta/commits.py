@@ -1,7 +1,7 @@
 """Commits of a Delta table: what each changed, and whether Kappa made it.
 
 Every commit of Kappa says so: those of slices by their application transaction, those of upkeep and of a way back by
-their ``userMetadata``. Whatever else adds or removes rows was written by another program.
+their ``userMetadata``. Whatever else changes rows, columns, properties or the protocol was written by another program.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ class Commit:
         """Whether somebody else made it; the first of a table is the one that creates it."""
         return not self.is_own and self.version > 0
 
+    @property
+    def changes_table(self) -> bool:
+        """Whether it changes rows, columns, properties or the protocol."""
+        return self.changes_rows or bool(self.table)
+
 
 def commits_after(path: str, version: int) -> Iterator[Commit]:
     """The commits of a table after a version, oldest first; one failed look at a file where there is none."""
@@ -72,11 +77,11 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
 
 
 def foreign(commits: Sequence[Commit]) -> list[Commit]:
-    """The commits that change rows, were not made by Kappa, and are not undone by a later commit of Kappa."""
+    """The commits that change the table, were not made by Kappa, and are not undone by a later commit of Kappa."""
     undone: set[int] = set()
     for commit in commits:
         undone |= commit.undone
-    return [c for c in commits if c.changes_rows and c.is_foreign and c.version not in undone]
+    return [c for c in commits if c.changes_table and c.is_foreign and c.version not in undone]
 
 
 def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
