@@ -14,12 +14,13 @@ from support.slices import Epoch
 
 from kappa import clock
 from kappa.config import Config
-from kappa.delta import queries, tables
+from kappa.delta import queries, tables, vacuum
 from kappa.delta.log_state import state_of
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
 from kappa.record import foreign_writes
 from kappa.slices.merging import merge_between
+from kappa.slices.places import record_files
 from kappa.slices.protocol import apply_changes, commit_slice
 
 
@@ -141,6 +142,39 @@ def test_a_table_that_another_program_changed_stops_the_epoch_and_is_restored(
     epoch.slice({("a", 0): 7})
     merge_between(epoch.run, is_asked=True)
     assert ("a", 0, 7) in {(row["id"], row["select"], row["total"]) for row in newest(epoch, "tables/sums")}
+
+
+@pytest.mark.parametrize("moment", ["dead_letters", "changes/sums", "tables/sums"])
+@pytest.mark.parametrize("place", ["changes/sums", "tables/sums"])
+def test_a_commit_of_another_program_during_maintenance_is_not_put_on_record(
+    epoch: Epoch, monkeypatch: pytest.MonkeyPatch, moment: str, place: str
+) -> None:
+    monkeypatch.setattr(vacuum, "COMPACT_AFTER", 0)
+    path, ledger = epoch.paths.place(place), epoch.run.ledger
+    before, recorded = newest(epoch, place), ledger.state().recorded
+
+    def write(now: str) -> tuple[str, ...]:
+        if now == moment:
+            write_deltalake(path, queries.query(path, None), mode="append")
+        return ()
+
+    config = Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)})
+    with pytest.raises(ForeignCommitError, match=rf"^Epoch 1 of 'sums' has commits .* {place}: version \d+ \(WRITE"):
+        maintain(epoch.run, config, clock.now(), published=write)
+    assert ledger.state().recorded == recorded
+    assert list(foreign_writes.undo(epoch.paths, ledger.state())) == [place]
+    assert newest(epoch, place) == before
+    maintain(epoch.run, config, clock.now())
+    assert ledger.state().recorded[place] == tables.version(path)
+    assert newest(epoch, place) == before
+
+
+def test_files_of_another_program_are_not_put_on_record(epoch: Epoch) -> None:
+    row = epoch.run.ledger.rows()[-1]
+    DeltaTable(epoch.paths.table("sums")).delete("id = 'b'")
+    with pytest.raises(ForeignCommitError, match=r"tables/sums: version \d+ \(DELETE"):
+        record_files(epoch.run)
+    assert epoch.run.ledger.rows()[-1] == row
 
 
 def test_merged_files_and_commits_by_kappa_are_not_foreign(epoch: Epoch) -> None:
