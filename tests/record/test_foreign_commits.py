@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from kappa.delta.log_state import state_of
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
 from kappa.record import foreign_writes
+from kappa.record.foreign_writes import Watch
 from kappa.slices.merging import merge_between
 from kappa.slices.places import record_files
 from kappa.slices.protocol import apply_changes, commit_slice
@@ -167,6 +168,29 @@ def test_a_commit_of_another_program_during_maintenance_is_not_put_on_record(
     maintain(epoch.run, config, clock.now())
     assert ledger.state().recorded[place] == tables.version(path)
     assert newest(epoch, place) == before
+
+
+class Overtaken(Watch):
+    """A look at commits right after which another program writes, once."""
+
+    def look(self, versions: Mapping[str, int], most: Mapping[str, int] | None = None) -> None:
+        super().look(versions, most)
+        path = self.paths.table("sums")
+        if tables.version(path) == self.looked["tables/sums"]:
+            DeltaTable(path).delete("id = 'b' AND select = 0")
+
+
+def test_a_commit_of_another_program_right_before_that_of_a_slice_is_not_put_on_record(epoch: Epoch) -> None:
+    plan, effects = epoch.begin({("a", 0): 5})
+    apply_changes(epoch.run, plan, effects)
+    epoch.run.watch = Overtaken(paths=epoch.paths)
+    with pytest.raises(ForeignCommitError, match=r"tables/sums: version \d+ \(DELETE"):
+        commit_slice(epoch.run, plan, effects)
+    state = epoch.run.ledger.state()
+    assert state.open_plan == plan
+    foreign_writes.undo(epoch.paths, state)
+    epoch.run.watch = Watch(paths=epoch.paths)
+    assert epoch.table(commit_slice(epoch.run, plan, effects))["b", 0] == 0
 
 
 def test_files_of_another_program_are_not_put_on_record(epoch: Epoch) -> None:
