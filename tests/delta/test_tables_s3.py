@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from support.s3_options import HASTE, lake_on
 from support.s3_proxy import CUT, Proxy
 from support.table_changes import COLUMNS, changes, rows
@@ -17,7 +18,7 @@ from support.table_changes import COLUMNS, changes, rows
 from kappa.delta import commits, queries, table_files, tables, vacuum
 from kappa.delta.access import storage_options
 from kappa.delta.row_counts import rows_of_slice
-from kappa.errors import ConflictError, DisagreementError
+from kappa.errors import ConflictError, DisagreementError, ForeignCommitError
 from kappa.store.outages import is_outage
 from kappa.store.retries import Retries
 from kappa.store.stores import store_of
@@ -267,3 +268,23 @@ def test_a_query_without_an_answer_is_an_outage(proxied_lake: str, proxy: Proxy)
     with pytest.raises(Exception, match="503 Service Unavailable") as error:
         rows(log)
     assert is_outage(error.value)
+
+
+@pytest.mark.parametrize("mode", ["merge", "overwrite"])
+def test_rows_are_not_written_into_columns_that_another_program_has_just_changed(
+    log: str, table: str, mode: Literal["merge", "overwrite"]
+) -> None:
+    tables.append(log, changes(1, ("a", "1.10")), 1)
+    tables.overwrite(table, changes(1, ("a", "1.10")).select(["id", "total"]), 1)
+    for path in (log, table):
+        options, other = storage_options(path), pa.table({"id": ["b"], "extra": [2]})
+        if mode == "merge":
+            DeltaTable(path, storage_options=options).alter.add_columns([Field("extra", "long")])
+        else:
+            write_deltalake(path, other, mode=mode, schema_mode=mode, storage_options=options)
+    message = "either the table or its new rows lack .*extra.* kappa restore"
+    with pytest.raises(ForeignCommitError, match=f"changes: {message}"):
+        tables.append(log, changes(2, ("c", "1.10")), 2)
+    with pytest.raises(ForeignCommitError, match=f"table: {message}"):
+        tables.overwrite(table, changes(2, ("c", "1.10")).select(["id", "total"]), 2)
+    assert ids(log) == ids(table) == ["a" if mode == "merge" else "b"]

@@ -51,10 +51,11 @@ def test_a_commit_whose_answer_is_lost_is_its_own(path: str, proxy: Proxy, statu
     assert undo(path) is None
 
 
-def test_a_commit_of_another_writer_in_between_is_a_conflict(path: str, proxy: Proxy) -> None:
-    proxy.refuse(r"/0+5\.json$", "PUT", status=412)
+def test_a_commit_of_another_writer_in_between_is_a_conflict(path: str) -> None:
+    seen = list(commits.commits_after(path, 3))
+    tables.append(path, rows(4, "d"), 4, "plan")
     with pytest.raises(ConflictError, match=r"^Another process wrote to .*/table while version 5 .*: kappa restore$"):
-        undo(path)
+        commits.undo(path, 3, seen)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(503, LakeUnreachableError), (403, LakeRefusedError)])

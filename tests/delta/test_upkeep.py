@@ -8,12 +8,15 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, tables
 from kappa.delta import vacuum as upkeep
+from kappa.delta.damage import entry_of
+from kappa.topology.ddl import columns_of
 
 
 @pytest.fixture
@@ -120,3 +123,19 @@ def test_nothing_is_removed_once_the_check_raises(table: str) -> None:
     with pytest.raises(IndexError):  # once for the log, once before a file, and then no more
         upkeep.vacuum(table, tuple, age=timedelta(0), check=check)
     assert len(list(Path(table).glob("*.parquet"))) == 2
+
+
+def test_files_that_spark_wrote_for_letters_of_other_languages_are_not_merged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upkeep, "COMPACT_AFTER", 1)
+    table = str(tmp_path / "table")
+    tables.create(table, (tables.SEQ, *columns_of("city STRING", "test")), partition_by=["city"])
+    for seq in (1, 2, 3):
+        tables.append(table, pa.table({"_seq": [seq], "city": ["Zürich"]}), seq)
+        entry = Path(entry_of(table, seq))
+        entry.write_text(entry.read_text().replace("city=Z%25C3%25BCrich", "city=Zürich"))
+    (tmp_path / "table" / "city=Z%C3%BCrich").rename(tmp_path / "table" / "city=Zürich")
+    upkeep.compact(table)
+    assert sorted(queries.query(table, None)["_seq"].to_pylist()) == [1, 2, 3]
+    assert vacuum(table) == 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
 from support.slices import Epoch
 
 from kappa import clock
 from kappa.config import Config
-from kappa.delta import queries, tables
+from kappa.delta import queries, tables, vacuum
+from kappa.delta.log_state import state_of
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
 from kappa.record import foreign_writes
+from kappa.record.foreign_writes import Watch
 from kappa.slices.merging import merge_between
+from kappa.slices.places import record_files
 from kappa.slices.protocol import apply_changes, commit_slice
 
 
@@ -95,6 +99,106 @@ def test_rows_added_by_another_program_are_named_and_removed(epoch: Epoch) -> No
         epoch.run.look_at_commits()
     foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
     assert newest(epoch, "tables/sums") == before
+
+
+def write_more_columns(path: str, mode: Literal["append", "overwrite"]) -> None:
+    rows = queries.query(path, None).drop_columns(["total"]).append_column("extra", pa.array([1, 2, 3, 4, 5, 6]))
+    write_deltalake(path, rows, mode=mode, schema_mode="merge" if mode == "append" else "overwrite")
+
+
+#: Changes of what a table is, most of them without a change of rows.
+CHANGES: dict[str, Callable[[str], object]] = {
+    "a new column": lambda path: DeltaTable(path).alter.add_columns([Field("extra", "long")]),
+    "rows with a new column": lambda path: write_more_columns(path, "append"),
+    "other columns": lambda path: write_more_columns(path, "overwrite"),
+    "a property": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
+    "a constraint": lambda path: DeltaTable(path).alter.add_constraint({"small": "total < 1000"}),
+    "a feature of readers": lambda path: DeltaTable(path).alter.add_feature(
+        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    ),
+    "a name": lambda path: DeltaTable(path).alter.set_table_name("sums"),
+}
+
+
+@pytest.mark.parametrize("place", ["tables/sums", "changes/sums"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_table_that_another_program_changed_stops_the_epoch_and_is_restored(
+    epoch: Epoch, place: str, change: Callable[[str], object]
+) -> None:
+    path = epoch.paths.place(place)
+    before, rows = state_of(path), newest(epoch, place)
+    change(path)
+    with pytest.raises(ForeignCommitError, match=rf"{place}: version \d+ "):
+        epoch.run.look_at_commits()
+    assert list(foreign_writes.undo(epoch.paths, epoch.run.ledger.state())) == [place]
+    after = state_of(path)
+    assert before is not None and after is not None
+    assert (after.metadata, after.protocol, after.files.keys()) == (
+        before.metadata,
+        before.protocol,
+        before.files.keys(),
+    )
+    assert newest(epoch, place) == rows
+    epoch.run.look_at_commits()
+    epoch.slice({("a", 0): 7})
+    merge_between(epoch.run, is_asked=True)
+    assert ("a", 0, 7) in {(row["id"], row["select"], row["total"]) for row in newest(epoch, "tables/sums")}
+
+
+@pytest.mark.parametrize("moment", ["dead_letters", "changes/sums", "tables/sums"])
+@pytest.mark.parametrize("place", ["changes/sums", "tables/sums"])
+def test_a_commit_of_another_program_during_maintenance_is_not_put_on_record(
+    epoch: Epoch, monkeypatch: pytest.MonkeyPatch, moment: str, place: str
+) -> None:
+    monkeypatch.setattr(vacuum, "COMPACT_AFTER", 0)
+    path, ledger = epoch.paths.place(place), epoch.run.ledger
+    before, recorded = newest(epoch, place), ledger.state().recorded
+
+    def write(now: str) -> tuple[str, ...]:
+        if now == moment:
+            write_deltalake(path, queries.query(path, None), mode="append")
+        return ()
+
+    config = Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)})
+    with pytest.raises(ForeignCommitError, match=rf"^Epoch 1 of 'sums' has commits .* {place}: version \d+ \(WRITE"):
+        maintain(epoch.run, config, clock.now(), published=write)
+    assert ledger.state().recorded == recorded
+    assert list(foreign_writes.undo(epoch.paths, ledger.state())) == [place]
+    assert newest(epoch, place) == before
+    maintain(epoch.run, config, clock.now())
+    assert ledger.state().recorded[place] == tables.version(path)
+    assert newest(epoch, place) == before
+
+
+class Overtaken(Watch):
+    """A look at commits right after which another program writes, once."""
+
+    def look(self, versions: Mapping[str, int], most: Mapping[str, int] | None = None) -> None:
+        super().look(versions, most)
+        path = self.paths.table("sums")
+        if tables.version(path) == self.looked["tables/sums"]:
+            DeltaTable(path).delete("id = 'b' AND select = 0")
+
+
+def test_a_commit_of_another_program_right_before_that_of_a_slice_is_not_put_on_record(epoch: Epoch) -> None:
+    plan, effects = epoch.begin({("a", 0): 5})
+    apply_changes(epoch.run, plan, effects)
+    epoch.run.watch = Overtaken(paths=epoch.paths)
+    with pytest.raises(ForeignCommitError, match=r"tables/sums: version \d+ \(DELETE"):
+        commit_slice(epoch.run, plan, effects)
+    state = epoch.run.ledger.state()
+    assert state.open_plan == plan
+    foreign_writes.undo(epoch.paths, state)
+    epoch.run.watch = Watch(paths=epoch.paths)
+    assert epoch.table(commit_slice(epoch.run, plan, effects))["b", 0] == 0
+
+
+def test_files_of_another_program_are_not_put_on_record(epoch: Epoch) -> None:
+    row = epoch.run.ledger.rows()[-1]
+    DeltaTable(epoch.paths.table("sums")).delete("id = 'b'")
+    with pytest.raises(ForeignCommitError, match=r"tables/sums: version \d+ \(DELETE"):
+        record_files(epoch.run)
+    assert epoch.run.ledger.rows()[-1] == row
 
 
 def test_merged_files_and_commits_by_kappa_are_not_foreign(epoch: Epoch) -> None:

@@ -1,23 +1,22 @@
 """Commits of a Delta table: what each changed, and whether Kappa made it.
 
 Every commit of Kappa says so: those of slices by their application transaction, those of upkeep and of a way back by
-their ``userMetadata``. Whatever else adds or removes rows was written by another program.
+their ``userMetadata``. Whatever else changes rows, columns, properties or the protocol was written by another program.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
-from kappa.delta import table_files, tables
-from kappa.delta.access import commit_actions, open_table
-from kappa.delta.log_entries import actions_of
-from kappa.delta.tail_table import MARK, has_mark
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.delta import tables
+from kappa.delta.log_entries import actions_of, add_entry, addition, removal
+from kappa.delta.log_state import LogState, state_of
+from kappa.delta.tail_table import milliseconds
+from kappa.errors import ConflictError, LedgerError
 from kappa.store.stores import store_of
 
 #: Begins the ``userMetadata`` of all commits of Kappa that belong to no slice.
@@ -39,6 +38,7 @@ class Commit:
         engine: its writer.
         added: data files that it added, as the log has them.
         removed: data files that it removed.
+        table: the ``protocol`` and ``metaData`` actions that it has, by their names.
         changes_rows: whether it adds or removes rows: one that only merges files does not.
         is_own: whether Kappa made it.
         undone: versions that it undoes.
@@ -50,6 +50,7 @@ class Commit:
     engine: str
     added: tuple[Action, ...]
     removed: tuple[Action, ...]
+    table: Action
     changes_rows: bool
     is_own: bool
     undone: frozenset[int]
@@ -58,6 +59,11 @@ class Commit:
     def is_foreign(self) -> bool:
         """Whether somebody else made it; the first of a table is the one that creates it."""
         return not self.is_own and self.version > 0
+
+    @property
+    def changes_table(self) -> bool:
+        """Whether it changes rows, columns, properties or the protocol."""
+        return self.changes_rows or bool(self.table)
 
 
 def commits_after(path: str, version: int) -> Iterator[Commit]:
@@ -71,11 +77,11 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
 
 
 def foreign(commits: Sequence[Commit]) -> list[Commit]:
-    """The commits that change rows, were not made by Kappa, and are not undone by a later commit of Kappa."""
+    """The commits that change the table, were not made by Kappa, and are not undone by a later commit of Kappa."""
     undone: set[int] = set()
     for commit in commits:
         undone |= commit.undone
-    return [c for c in commits if c.changes_rows and c.is_foreign and c.version not in undone]
+    return [c for c in commits if c.changes_table and c.is_foreign and c.version not in undone]
 
 
 def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
@@ -94,84 +100,90 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    from deltalake import CommitProperties
-    from deltalake.exceptions import CommitFailedError
-    from deltalake.transaction import AddAction, RemoveAction
-
     bad = {commit.version for commit in foreign(commits)}
     if not bad:
         return None
-    files = {file["path"]: file for file in _files(path, since)}
-    target, present = set(files), set(files)
+    before = state_of(path, since) or LogState()
+    # By their decoded paths: one writer encodes letters that another leaves as they are.
+    files: dict[str, Action] = {unquote(name): add for name, add in before.files.items()}
+    table: dict[str, Action] = {"protocol": before.protocol, "metaData": before.metadata}
+    target, present = _Content(dict(files), dict(table)), _Content(files, table)
     for commit in commits:
-        files.update({file["path"]: file for file in commit.added})
-        old, new = {f["path"] for f in commit.removed}, {f["path"] for f in commit.added}
         if any(file.get("deletionVector") for file in (*commit.added, *commit.removed)):
-            raise LedgerError(
-                f"Version {commit.version} of {path} has deletion vectors: it cannot be undone.", path=path
-            )
-        present = present - old | new
-        if commit.version in bad or commit.undone & bad:
+            raise _refusal(path, f"Version {commit.version} of {path} has deletion vectors: it cannot be undone.")
+        present.take(commit)
+        if commit.version in bad:
             continue
-        if not old <= target:
-            raise LedgerError(
+        if not target.fits(commit):
+            if commit.is_foreign:  # it merged files that they wrote
+                bad.add(commit.version)
+                continue
+            raise _refusal(
+                path,
                 f"Version {commit.version} of {path} was written by Kappa from what versions {sorted(bad)} had "
                 "changed: it cannot be undone.",
-                path=path,
                 version=commit.version,
             )
-        target = target - old | new
+        target.take(commit)
+    files_back = [name for name, add in sorted(target.files.items()) if present.files.get(name) != add]
     store = store_of(path)
-    files_back = {name: store.head(f"{path}/{name}") for name in sorted(target - present)}
-    missing = [name for name, file in files_back.items() if file is None]
+    missing = [name for name in files_back if store.head(f"{path}/{name}") is None]
     if missing:
-        raise LedgerError(
+        raise _refusal(
+            path,
             f"{len(missing)} files of {path} are gone that versions {sorted(bad)} removed, such as {missing[0]}.",
-            path=path,
             missing=missing,
         )
-    table = open_table(path)
-    now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    actions: list[Any] = [
-        RemoveAction(name, True, now_ms, files[name].get("size"), {}) for name in sorted(present - target)
-    ]
-    actions += [
-        AddAction(
-            path=name,
-            size=files[name]["size"],
-            partition_values={},
-            data_change=True,
-            stats=files[name].get("stats") or "{}",
-            modification_time=int(file.modified.timestamp() * 1000),
+    now, version = milliseconds(), commits[-1].version + 1
+    info = {
+        "timestamp": now,
+        "operation": "RESTORE",
+        "operationParameters": {},
+        "engineInfo": "kappa",
+        "userMetadata": RESTORED + ",".join(map(str, sorted(bad))),
+    }
+    actions: list[Action] = [{"commitInfo": info}]
+    actions += [{name: action} for name, action in target.table.items() if present.table[name] != action]
+    actions += [removal(add, now) for name, add in present.files.items() if target.files.get(name) != add]
+    actions += [addition(target.files[name], target.files[name]["path"]) for name in files_back]
+    if not add_entry(path, version, actions):
+        raise ConflictError(
+            f"Another process wrote to {path} while version {version} was to undo commits of others. Look again, "
+            "then try again: kappa restore",
+            path=path,
         )
-        for name, file in files_back.items()
-        if file is not None
-    ]
-    mark, version = uuid.uuid4().hex, table.version() + 1
-    message = RESTORED + ",".join(map(str, sorted(bad)))
-    properties = CommitProperties(custom_metadata={"userMetadata": message, MARK: mark}, max_commit_retries=0)
-    try:
-        commit_actions(table, actions, "append", table.schema(), properties)
-    except CommitFailedError as error:
-        if not has_mark(path, version, mark):
-            raise ConflictError(
-                f"Another process wrote to {path} while version {version} was to undo commits of others. Look again, "
-                "then try again: kappa restore",
-                path=path,
-            ) from error
-    except LakeUnreachableError:
-        if not has_mark(path, version, mark):
-            raise
     return version
 
 
-def _files(path: str, version: int) -> Iterator[dict[str, Any]]:
-    """Data files as of a version, as the log has them; of their statistics those that upkeep needs."""
-    for file in table_files.files_of(open_table(path, version=version)).to_pylist():
-        stats: dict[str, Any] = {"numRecords": file["num_records"]}
-        if file.get("min._seq") is not None and file.get("max._seq") is not None:
-            stats |= {"minValues": {"_seq": file["min._seq"]}, "maxValues": {"_seq": file["max._seq"]}}
-        yield {"path": file["path"], "size": file["size_bytes"], "stats": json.dumps(stats)}
+@dataclass
+class _Content:
+    """What a table has after some commits.
+
+    Attributes:
+        files: path in the table -> its ``add`` action.
+        table: the last ``protocol`` and ``metaData`` actions, by their names.
+    """
+
+    files: dict[str, Action]
+    table: dict[str, Action]
+
+    def take(self, commit: Commit) -> None:
+        """Take in what a commit changed."""
+        for file in commit.removed:
+            self.files.pop(unquote(file["path"]), None)
+        self.files.update({unquote(file["path"]): file for file in commit.added})
+        self.table.update(commit.table)
+
+    def fits(self, commit: Commit) -> bool:
+        """Whether a commit can follow: it removes files that are there, and adds files of the same partitions."""
+        partitions = set(self.table["metaData"].get("partitionColumns") or ())
+        return {unquote(file["path"]) for file in commit.removed} <= self.files.keys() and all(
+            (file.get("partitionValues") or {}).keys() == partitions for file in commit.added
+        )
+
+
+def _refusal(path: str, why: str, **data: Any) -> LedgerError:
+    return LedgerError(f"{why} Compute the tables again: kappa replay <topology> --execute", path=path, **data)
 
 
 def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
@@ -188,6 +200,7 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
         engine=str(info.get("engineInfo", "unknown engine")),
         added=added,
         removed=removed,
+        table={name: action[name] for action in actions for name in ("protocol", "metaData") if name in action},
         changes_rows=any(file.get("dataChange", True) for file in (*added, *removed)),
         is_own=message.startswith(OWN) or any(a["txn"].get("appId") == tables.APP for a in actions if "txn" in a),
         undone=frozenset(int(v) for v in undone if v.isdigit()),

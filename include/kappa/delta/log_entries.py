@@ -7,7 +7,8 @@ loss. An object store has them when it has answered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from kappa.store.stores import pieces, store_of
 
 #: 128 bits tell two files apart, and 1 GB takes a second.
 _HASH = partial(hashlib.blake2b, digest_size=16)
+#: What an ``add`` action says of a file, word for word also where it is added again.
+_KEPT = ("partitionValues", "size", "modificationTime", "stats")
 
 
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
@@ -35,6 +38,44 @@ def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     if not actions:
         raise torn_entries(path, [version])
     return actions
+
+
+def add_entry(path: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Write a durable commit of a table, unless another writer has made one of its number; whether it is there."""
+    entry = "".join(f"{json.dumps(action)}\n" for action in actions)
+    return store_of(path).create(entry_of(path, version), entry.encode())
+
+
+def addition(add: Mapping[str, Any], path: str, *, is_rows: bool = True) -> dict[str, Any]:
+    """The action that adds a file as another one did, which may have been in another table.
+
+    Args:
+        add: the other ``add`` action.
+        path: the file, as the log is to have it.
+        is_rows: whether rows change by it.
+    """
+    values = {name: add[name] for name in _KEPT if add.get(name) is not None}
+    return {"add": {"path": path, "partitionValues": {}, **values, "dataChange": is_rows}}
+
+
+def removal(add: Mapping[str, Any], at: int, *, is_rows: bool = True) -> dict[str, Any]:
+    """The action that takes a file out of a table.
+
+    Args:
+        add: the ``add`` action of the file.
+        at: when it is removed, in milliseconds since 1970 in UTC.
+        is_rows: whether rows change by it.
+    """
+    return {
+        "remove": {
+            "path": add["path"],
+            "deletionTimestamp": at,
+            "dataChange": is_rows,
+            "extendedFileMetadata": True,
+            "partitionValues": add.get("partitionValues") or {},
+            "size": add["size"],
+        }
+    }
 
 
 def messages(path: str, version: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from kappa.delta.damage import is_elsewhere
+from kappa.delta.log_entries import addition, removal
 from kappa.delta.log_state import Action, LogState
 from kappa.delta.tables import APP
 from kappa.delta.tail_table import milliseconds
@@ -204,20 +205,8 @@ def entry_actions(change: Publication, origin: Origin) -> list[Action]:
     if change.metadata is not None:
         actions.append({"metaData": change.metadata})
     actions += [{"txn": {"appId": app, "version": number, "lastUpdated": now}} for app, number in versions.items()]
-    for add in change.removed:
-        remove = {
-            "path": add["path"],
-            "deletionTimestamp": now,
-            "dataChange": change.is_rows,
-            "extendedFileMetadata": True,
-            "partitionValues": add.get("partitionValues") or {},
-            "size": add["size"],
-        }
-        actions.append({"remove": remove})
-    for path, add in change.added.items():
-        fields = ("partitionValues", "size", "modificationTime", "stats")
-        values = {name: add[name] for name in fields if add.get(name) is not None}
-        actions.append({"add": {"path": path, "partitionValues": {}, **values, "dataChange": change.is_rows}})
+    actions += [removal(add, now, is_rows=change.is_rows) for add in change.removed]
+    actions += [addition(add, path, is_rows=change.is_rows) for path, add in change.added.items()]
     return actions
 
 

@@ -7,7 +7,6 @@ Feature Names in Table Features").
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from urllib.parse import unquote
 
 from kappa.delta.access import check_point
 from kappa.delta.damage import entry_of
-from kappa.delta.log_entries import actions_of
+from kappa.delta.log_entries import actions_of, add_entry
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import (
     CHECKPOINT_EVERY,
@@ -237,8 +236,7 @@ class PublishedTable:
         actions = entry_actions(change, origin)
         store.make_folder(f"{self.path}/_delta_log")
         crash_point("publish.begin", version)
-        entry = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
-        if not store.create(entry_of(self.path, version), entry):
+        if not add_entry(self.path, version, actions):
             self._state = None
             raise ConflictError(f"Another process published {self.path} first.", path=self.path)
         crash_point("publish.commit", version)

@@ -18,7 +18,7 @@ from kappa.delta.access import answers, create_table, declared_schema, is_table,
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import messages
 from kappa.delta.tail_table import TailTable, tail_of
-from kappa.errors import ConflictError, DisagreementError
+from kappa.errors import ConflictError, DisagreementError, ForeignCommitError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 from kappa.topology.ddl import Column, delta_schema, quote
@@ -180,7 +180,7 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> int 
         return None
     with _alone(path, seq):
         if rows.num_rows:
-            write(table, _conform(rows, table), _transaction(seq, plan))
+            write(table, _conform(rows, declared_schema(table), path), _transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
     return table.version()
@@ -201,8 +201,7 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
                 return None
             message = None if plan is None else _commit_message(seq, plan)
             # No rows may have no columns either.
-            names = tail.columns.names
-            own_rows = rows.select(names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
+            own_rows = _conform(rows, tail.columns, tail.path) if rows.num_rows else tail.columns.empty_table()
             try:
                 tail.append(own_rows, {APP: seq}, user_metadata=message)
             except ConflictError:
@@ -324,7 +323,7 @@ def overwrite(path: str, rows: pa.Table, seq: int) -> int | None:
     if _is_written(table, seq):
         return None
     with _alone(path, seq):
-        write(table, _conform(rows, table), _transaction(seq), mode="overwrite")
+        write(table, _conform(rows, declared_schema(table), path), _transaction(seq), mode="overwrite")
     return table.version()
 
 
@@ -418,6 +417,13 @@ def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-de
     return rows.write.format("delta").mode(mode).option("txnAppId", APP).option("txnVersion", str(seq))
 
 
-def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    schema = declared_schema(table)
-    return rows.select(schema.names).cast(schema)
+def _conform(rows: pa.Table, columns: pa.Schema, path: str) -> pa.Table:
+    """Rows in the columns of a table, which another program may have changed since the last look at its commits."""
+    if odd := sorted(set(rows.column_names) ^ set(columns.names)):
+        raise ForeignCommitError(
+            f"Another program changed {path}: either the table or its new rows lack {', '.join(odd)}. Nothing is "
+            "written. To undo it: kappa stop <topology> --execute, then kappa restore <topology> --execute",
+            path=path,
+            columns=odd,
+        )
+    return rows.select(columns.names).cast(columns)

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 from kappa import clock
 from kappa.delta.access import answers, check_point_if_due, declared_schema, file_names, open_table
 from kappa.delta.damage import entry_of
-from kappa.delta.log_entries import actions_of
-from kappa.errors import ConflictError, LakeRefusedError, LedgerError
+from kappa.delta.log_entries import actions_of, add_entry
+from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
 
@@ -169,14 +169,13 @@ class TailTable:
             LedgerError: the table is gone.
         """
         with self.lock:
-            store, version, started = store_of(self.path), self.version + 1, uptime()
+            version, started = self.version + 1, uptime()
             actions = [_commit_info(user_metadata), *_transactions(transactions)]
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
             if rows.num_rows:
                 content = put_rows(self.path, name, rows)
                 actions.append({"add": added_file(name, len(content), rows, compared or self._compared_names())})
-            entry = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
-            if not store.create(entry_of(self.path, version), entry):
+            if not add_entry(self.path, version, actions):
                 raise ConflictError(f"Another process wrote to {self.path} first.", path=self.path)
             self._check_place(version, name)
             if self._is_log and rows.num_rows:

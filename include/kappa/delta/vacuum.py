@@ -33,14 +33,18 @@ FORGOTTEN = "kappa.forget"
 def compact(path: str, target_bytes: int | None = None) -> None:
     """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
 
+    A table stays as it is where Spark wrote partitions such as ``Zürich``: ``deltalake`` removes their files by an
+    encoded path, which is another one to its readers, and they would have the rows twice.
+
     Args:
         target_bytes: size from which on a file is not small: it is never written again. None leaves that to
             ``deltalake``.
     """
 
     table = open_table(path)
-    sizes = table_files.files_of(table)["size_bytes"].to_pylist()
-    if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
+    files = table_files.files_of(table)
+    small = [size for size in files["size_bytes"].to_pylist() if target_bytes is None or size < target_bytes]
+    if len(small) > COMPACT_AFTER and all(map(str.isascii, files["path"].to_pylist())):
         with answers(path):
             table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
 

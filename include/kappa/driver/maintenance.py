@@ -59,6 +59,7 @@ def maintain(
 
     Raises:
         LedgerError: a slice is planned and not committed.
+        ForeignCommitError: another program wrote into one of the tables, also meanwhile.
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
@@ -79,6 +80,7 @@ def maintain(
     for place in [*effect_places(run.topology), *(f"tables/{table.name}" for table in run.topology.tables)]:
         path = run.paths.place(place)
         check()
+        run.watch.look({one: version for one, version in state.recorded.items() if one == place})
         vacuum.compact(path, sizes.get(place.partition("/")[0]))
         spared = None if names is None else published(place)
         if spared is not None:

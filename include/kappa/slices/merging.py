@@ -186,6 +186,7 @@ def merge_between(run: EpochRun, *, is_asked: bool = False, is_hasty: bool = Fal
         is_hasty: whether those that Spark would merge are left: somebody waits.
 
     Raises:
+        ForeignCommitError: another program wrote into one of the tables, also meanwhile.
         StaleWriterError: another driver claimed the epoch.
         LedgerError: the epoch was not seeded.
     """

@@ -55,10 +55,12 @@ def record_files(run: EpochRun) -> None:
     there are none. Published tables show what is on record.
 
     Raises:
+        ForeignCommitError: another program wrote into one of them meanwhile; none is on record then.
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
-    versions = {place: tables.version_after(run.paths.place(place), last) for place, last in state.recorded.items()}
+    run.watch.look(state.recorded)
+    versions = {place: run.watch.looked[place] for place in state.recorded}
     if versions == state.recorded:
         return
     run.ledger.append(

@@ -212,6 +212,7 @@ def commit_slice(
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
     entries = {name: changes.entry for name, changes in pending.items() if changes.rows}
     versions = {f"tables/{name}": changes.contents.version for name, changes in pending.items()}
+    run.look_at_commits({**effects.delta_versions, **versions})  # no request, unless a table has moved since
     files = make_durable(run.paths, state.recorded, versions)
     names = ("roots", "frontiers", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}

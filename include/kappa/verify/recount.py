@@ -36,7 +36,7 @@ class Recount:
         problems: contradictions of the ledger, each with the way back.
         read: the parts that were read.
         unread: the parts that could not be, and why.
-        noticed: commits that Kappa did not make and that change no rows: nothing has to be undone.
+        noticed: commits that Kappa did not make and that change neither rows nor columns: nothing has to be undone.
     """
 
     epoch: int
@@ -153,7 +153,7 @@ class _Count:
             f"{place}: {described(commit)} was not made by Kappa and changes no rows. Keep other writers away from the "
             "tables of an epoch."
             for commit in commits
-            if commit.is_foreign and not commit.changes_rows
+            if commit.is_foreign and not commit.changes_table
         ]
         good, bad = _files(path, sorted({version, newest}))
         self.files[place] = good
