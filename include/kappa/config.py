@@ -302,8 +302,8 @@ def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
     settings_by_name = ChainMap(*(dict(layer.values) for layer in written))
     home = _folder(settings_by_name.get("home", str(folder / ".kappa")))
     if values := _stack(home):
-        own = values.get("bootstrap_servers")
-        if settings_by_name.get("bootstrap_servers", own) != own:
+        embedded = values.get("bootstrap_servers")
+        if settings_by_name.get("bootstrap_servers", embedded) != embedded:
             values.pop("kafka_client_file", None)  # the login of other brokers
         written.append(_Layer(origin=str(home / "stack.json"), values=values))
     defaults = {

@@ -23,7 +23,7 @@ from kappa import clock
 from kappa.delta.access import answers, check_point_if_due, declared_schema, file_names, open_table
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of, add_entry
-from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
+from kappa.errors import ConflictError, LakeRefusedError, LedgerError
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
 
