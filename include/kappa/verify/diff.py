@@ -25,7 +25,7 @@ from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
 from kappa.topology.thresholds import Limit
 from kappa.verify.checks import checked
-from kappa.verify.values import as_text, equal, is_comparable, is_number, row_hashes
+from kappa.verify.values import comparable, equal, is_number, row_hashes
 from kappa.wire.json.json_forms import json_rows
 
 if TYPE_CHECKING:
@@ -249,10 +249,8 @@ def output_diff(append: Append, live: DataFrame | None, candidate: DataFrame, *,
     def side(frame: DataFrame, sign: int) -> DataFrame:
         parts: list[Column] = []
         for name in compared:
-            column = F.col(quote(name))
-            if not is_comparable(*types[name]):
-                column = as_text(column, frame.schema[name].dataType)
-            parts.append(column.alias(f"c{len(parts)}"))
+            own, other = types[name] if sign < 0 else reversed(types[name])
+            parts.append(comparable(F.col(quote(name)), own, other).alias(f"c{len(parts)}"))
         return frame.select(*parts, F.lit(sign).alias("sign"))
 
     rows = side(live, -1).unionByName(side(candidate, 1))
