@@ -49,6 +49,11 @@ class Shape:
     @property
     def results(self) -> dict[str, str]:
         """Column -> its type, for columns that readers get."""
+    @property
+    def typed_key(self) -> str:
+        """The key with its types as Spark DDL: rows of two tables stand for the same things where this is the same."""
+        return ", ".join(f"{name} {self.columns[name]}" for name in self.key)
+
         return {name: kind for name, kind in self.columns.items() if name not in (self.hidden or ())}
 
     @classmethod

@@ -64,9 +64,7 @@ def versioned_history_lost(appended: Iterable[str], epoch: int, seed_epoch: int 
 
 def has_same_key(one: Shape | None, other: Shape | None) -> bool:
     """Whether rows of both tables stand for the same things: key columns of the same names and types."""
-    if one is None or other is None or one.key != other.key:
-        return False
-    return all(one.columns[name] == other.columns[name] for name in one.key)
+    return one is not None and other is not None and one.typed_key == other.typed_key
 
 
 RECONCILE_SENDS_EVERYTHING = warns(
@@ -106,7 +104,7 @@ def everything_sent(topology: TopologyFacts, live: LiveFacts | None) -> list[Fin
         has, shape = live.shapes.get(place), topology.shapes[place]
         declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
         if not has_same_key(has, shape):
-            why = f"has no table {table!r}" if has is None else f"has another key for it, {list(has.key)}"
+            why = f"has no table {table!r}" if has is None else f"has another key for it, {has.typed_key}"
         elif live.reconciled.get(topic) != table:
             why = "does not reconcile it with that table"
         else:
