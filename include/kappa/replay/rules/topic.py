@@ -8,7 +8,7 @@ from dataclasses import replace
 from kappa.names import versioned_topic
 from kappa.replay.facts import Facts, LiveFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
-from kappa.topology.shapes import SentForm, Shape
+from kappa.topology.shapes import SentForm, Shape, is_written_alike
 
 
 def colliding(own: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -72,7 +72,7 @@ RECONCILE_SENDS_EVERYTHING = warns(
     "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}, so nothing can be "
     "compared.",
     "No action needed: the topic is new.",
-    way_out="No action needed if the topic is new, or its values get other columns or another format; otherwise give "
+    way_out="No action needed if the topic is new, or its values get another form; otherwise give "
     "it another name, since records of other keys stay in the old one.",
 )
 _SENDS_ANOTHER_FORM = replace(
@@ -88,10 +88,22 @@ _SENDS_BESIDE_OTHERS = replace(
 
 
 def other_form(was: SentForm | None, now: SentForm, before: Shape | None, after: Shape) -> str:
-    """How the live epoch sends equal rows in another form; empty where it does not, or no plan says how it does."""
-    if was is None or before is None:
+    """How the live epoch sends equal rows in another form; empty where it does not.
+
+    Args:
+        was: the form that the topic has; None if no plan says it, and then only types count.
+        now: the form that it gets.
+        before: the shape of the table that it was made from; None if there is none.
+        after: the shape of the table now.
+    """
+    if before is None:
         return ""
-    return was.difference(now, before.columns.keys() & after.columns.keys())
+    common = before.columns.keys() & after.columns.keys()
+    if was is not None and (difference := was.difference(now, common)):
+        return difference
+    columns = [name for name in now.columns if name in common]
+    retyped = [name for name in columns if not is_written_alike(before.columns[name], after.columns[name])]
+    return f"sends {', '.join(f'{name} as {before.columns[name]}' for name in retyped)}" if retyped else ""
 
 
 def everything_sent(topology: TopologyFacts, live: LiveFacts | None) -> list[Finding]:
