@@ -231,6 +231,26 @@ def test_a_new_topic_gets_every_row_and_a_former_hold_topic_tombstones_too(strea
     assert stream.kafka.topic_configs([f"{stream.topic}.anew"])[f"{stream.topic}.anew"]["cleanup.policy"] == "compact"
 
 
+@pytest.mark.parametrize("outputs", [OUTPUT, HELD], ids=["not sent between", "held between"])
+def test_keys_that_went_while_an_epoch_did_not_keep_the_topic_get_null_values(
+    stream_of: Reconciled, outputs: str
+) -> None:
+    stream = stream_of
+    stream.first()
+    stream.outputs = outputs
+    stream.deploy(2)
+    stream.cut_over_to(stream.verified())
+    assert set(stream.folded_topic()) - set(stream.balances()) == {"d"}
+    stream.outputs = RECONCILED
+    stream.deploy(3)
+    third = stream.verified()
+    (finding,) = [f for f in stream.plan(third).warnings if f.code == "reconcile-sends-everything"]
+    assert "Keys that the table lacks get a null value" in finding.message
+    stream.cut_over_to(third)
+    assert stream.folded_topic() == stream.balances() == {"a": 11, "c": 12, "z": 50}
+    assert recount_topics(stream.config, stream.paths(third), stream.kafka).problems == ()
+
+
 def test_every_row_is_sent_where_a_topic_gets_other_columns(stream_of: Reconciled) -> None:
     stream = stream_of
     stream.outputs = RECONCILED.replace('key="id",', 'key="id", columns=["id"],')

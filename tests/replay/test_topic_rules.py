@@ -120,7 +120,11 @@ def test_a_plan_says_why_every_row_is_sent_if_nothing_can_be_compared(facts: Fac
     assert "stay in it. Give the topic another name" in keyed
     (held,) = everything(plan_of(reconciled(facts, reconciled={})))
     assert "does not reconcile it with that table" in held
-    (new,) = everything(plan_of(reconciled(facts, topics=(), reconciled={})))
+    assert "Keys that the table lacks get a null value. No action needed if only this topology sends" in held
+    unsent = reconciled(facts, topics=(), reconciled={})
+    (earlier,) = everything(plan_of(replace(unsent, log=replace(unsent.log, outputs={"loyalty": {}}))))
+    assert "Keys that the table lacks get a null value" in earlier and "the topic is new" not in earlier
+    (new,) = everything(plan_of(unsent))
     assert new.endswith("No action needed: the topic is new.")
     assert everything(plan_of(replace(reconciled(facts), live=None))) == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kappa.names import versioned_topic
@@ -21,7 +21,7 @@ def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch sends to, wherever it starts."""
     return [
         *topics_taken(topology.versioned, facts.next_epoch, facts.colliding_topics),
-        *everything_sent(topology, facts.live),
+        *everything_sent(topology, facts.live, facts.log.outputs),
     ]
 
 
@@ -80,6 +80,11 @@ _SENDS_ANOTHER_FORM = replace(
     message="Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}.",
     remedy="No action needed: readers get each row in its new form.",
 )
+_SENDS_AND_REMOVES = replace(
+    RECONCILE_SENDS_EVERYTHING,
+    message=f"{RECONCILE_SENDS_EVERYTHING.message} Keys that the table lacks get a null value.",
+    remedy="No action needed if only this topology sends to the topic; otherwise give it another name.",
+)
 _SENDS_BESIDE_OTHERS = replace(
     RECONCILE_SENDS_EVERYTHING,
     message=f"{RECONCILE_SENDS_EVERYTHING.message} Records of other keys that were sent before stay in it.",
@@ -106,16 +111,23 @@ def other_form(was: SentForm | None, now: SentForm, before: Shape | None, after:
     return f"sends {', '.join(f'{name} as {before.columns[name]}' for name in retyped)}" if retyped else ""
 
 
-def everything_sent(topology: TopologyFacts, live: LiveFacts | None) -> list[Finding]:
-    """A topic that was not reconciled with the same table, or has values of another form: all rows are sent."""
+def everything_sent(topology: TopologyFacts, live: LiveFacts | None, present: Collection[str] = ()) -> list[Finding]:
+    """A topic that was not reconciled with the same table, or has values of another form: all rows are sent.
+
+    Args:
+        topology: the new epoch's.
+        live: the live epoch.
+        present: topic outputs that the broker has.
+    """
     if live is None:
         return []
     findings = []
     for topic, table in topology.reconciled.items():
         place = f"tables/{table}"
         has, shape = live.shapes.get(place), topology.shapes[place]
-        declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
+        declared = _SENDS_AND_REMOVES if topic in (*present, *live.topics) else RECONCILE_SENDS_EVERYTHING
         if not has_same_key(has, shape):
+            declared = _SENDS_BESIDE_OTHERS if topic in live.topics else declared
             why = f"has no table {table!r}" if has is None else f"has another key for it, {has.typed_key}"
         elif live.reconciled.get(topic) != table:
             why = "does not reconcile it with that table"
