@@ -191,6 +191,8 @@ def test_an_epoch_is_not_retired_before_its_successor_has_published(stream_of: R
     control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
     # Without tending: the new driver is dead.
     stream.until(lambda: stream.record().live == second and not stream.running[first][1].is_alive(), "it moved")
+    recount = recount_topics(stream.config, stream.paths(second), stream.kafka)
+    assert recount.problems == () and any("is not sent yet" in line for line in recount.unread)
     with pytest.raises(RefusedError, match="shows its files still"):
         control.retire(stream.config, stream.name, first, actor="test", reason="at once")
     assert stream.record().epoch(first).stage is Stage.RETIRED
