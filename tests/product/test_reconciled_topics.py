@@ -191,6 +191,8 @@ def test_an_epoch_is_not_retired_before_its_successor_has_published(stream_of: R
     control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
     # Without tending: the new driver is dead.
     stream.until(lambda: stream.record().live == second and not stream.running[first][1].is_alive(), "it moved")
+    recount = recount_topics(stream.config, stream.paths(second), stream.kafka)
+    assert recount.problems == () and any("is not sent yet" in line for line in recount.unread)
     with pytest.raises(RefusedError, match="shows its files still"):
         control.retire(stream.config, stream.name, first, actor="test", reason="at once")
     assert stream.record().epoch(first).stage is Stage.RETIRED
@@ -229,6 +231,26 @@ def test_a_new_topic_gets_every_row_and_a_former_hold_topic_tombstones_too(strea
     anew = [record(m) for m in read_messages(stream.config.bootstrap_servers, f"{stream.topic}.anew")]
     assert sorted(anew, key=str) == [("a", 11), ("c", 12), ("z", 50)]
     assert stream.kafka.topic_configs([f"{stream.topic}.anew"])[f"{stream.topic}.anew"]["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize("outputs", [OUTPUT, HELD], ids=["not sent between", "held between"])
+def test_keys_that_went_while_an_epoch_did_not_keep_the_topic_get_null_values(
+    stream_of: Reconciled, outputs: str
+) -> None:
+    stream = stream_of
+    stream.first()
+    stream.outputs = outputs
+    stream.deploy(2)
+    stream.cut_over_to(stream.verified())
+    assert set(stream.folded_topic()) - set(stream.balances()) == {"d"}
+    stream.outputs = RECONCILED
+    stream.deploy(3)
+    third = stream.verified()
+    (finding,) = [f for f in stream.plan(third).warnings if f.code == "reconcile-sends-everything"]
+    assert "Keys that the table lacks get a null value" in finding.message
+    stream.cut_over_to(third)
+    assert stream.folded_topic() == stream.balances() == {"a": 11, "c": 12, "z": 50}
+    assert recount_topics(stream.config, stream.paths(third), stream.kafka).problems == ()
 
 
 def test_every_row_is_sent_where_a_topic_gets_other_columns(stream_of: Reconciled) -> None:

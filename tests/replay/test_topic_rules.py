@@ -116,11 +116,15 @@ def test_a_plan_says_why_every_row_is_sent_if_nothing_can_be_compared(facts: Fac
     (no_table,) = everything(plan_of(reconciled(facts, shapes={})))
     assert "live epoch 3 has no table 'rewards'" in no_table
     (keyed,) = everything(plan_of(reconciled(facts, shapes={"tables/rewards": other})))
-    assert "has another key for it, ['shop']" in keyed
+    assert "has another key for it, shop STRING" in keyed
     assert "stay in it. Give the topic another name" in keyed
     (held,) = everything(plan_of(reconciled(facts, reconciled={})))
     assert "does not reconcile it with that table" in held
-    (new,) = everything(plan_of(reconciled(facts, topics=(), reconciled={})))
+    assert "Keys that the table lacks get a null value. No action needed if only this topology sends" in held
+    unsent = reconciled(facts, topics=(), reconciled={})
+    (earlier,) = everything(plan_of(replace(unsent, log=replace(unsent.log, outputs={"loyalty": {}}))))
+    assert "Keys that the table lacks get a null value" in earlier and "the topic is new" not in earlier
+    (new,) = everything(plan_of(unsent))
     assert new.endswith("No action needed: the topic is new.")
     assert everything(plan_of(replace(reconciled(facts), live=None))) == []
 
@@ -150,6 +154,39 @@ def test_every_row_is_sent_where_its_values_get_another_form(
     assert plan.sent_forms == {"loyalty": form} and ReplayPlan.from_json(plan.to_json()) == plan
     findings = everything(plan)
     assert len(findings) == bool(why) and all(f"live epoch 3 {why}." in finding for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_sent"),
+    [
+        ("BIGINT", "STRING", True),
+        ("BOOLEAN", "STRING", True),
+        ("DECIMAL(12, 2)", "STRING", True),
+        ("TIMESTAMP", "STRING", True),
+        ("BINARY", "STRING", True),
+        ("BIGINT", "DOUBLE", True),
+        ("FLOAT", "DOUBLE", True),
+        ("ARRAY<INT>", "ARRAY<STRING>", True),
+        ("STRUCT<x: INT>", "STRUCT<x: INT, y: INT>", True),
+        ("INT", "BIGINT", False),
+        ("BIGINT", "DECIMAL(20, 2)", False),
+        ("DECIMAL(38, 18)", "DECIMAL(38, 6)", False),
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False], ids=["form on record", "form not on record"])
+def test_every_row_is_sent_where_equal_values_of_a_new_type_are_other_records(
+    facts: Facts, plan_of: PlanOf, was: str, now: str, is_sent: bool, is_known: bool
+) -> None:
+    form = SentForm(format="json", columns=("card", "v"))
+    before, after = (
+        {"tables/rewards": Shape(columns={"card": "STRING", "v": kind}, required=("card",), key=("card",))}
+        for kind in (was, now)
+    )
+    world = reconciled(facts, sent_forms={"loyalty": form} if is_known else {}, shapes=before)
+    assert world.topology is not None
+    topology = replace(world.topology, sent_forms={"loyalty": form}, shapes={**world.topology.shapes, **after})
+    findings = everything(plan_of(replace(world, topology=topology)))
+    assert len(findings) == is_sent and all(f"live epoch 3 sends v as {was}." in finding for finding in findings)
 
 
 def test_keys_are_the_same_by_name_and_type() -> None:

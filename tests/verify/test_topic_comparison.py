@@ -143,6 +143,7 @@ def test_an_earlier_record_of_an_equal_row_stays_in_a_topic_that_reconciles(
         (b'{"n":1}', b'{"n":1.5}', "double"),
         (b"{}", b'{"n":0}', "integer"),
         (b'{"n":true}', b'{"n":1}', "integer"),
+        (b'{"n":7}', b'{"n":"7"}', "string"),
         (b'{"n":{"x":1,"y":2}}', b'{"n":{"x":1}}', STRUCT),
         (b'{"n":{"x":1}}', b'{"n":{"x":1,"y":null}}', {"type": "map", "valueType": "integer"}),
         (b'{"n":[1]}', b'{"n":[1,null]}', {"type": "array", "elementType": "integer"}),

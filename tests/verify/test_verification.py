@@ -7,19 +7,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from kappa.delta import queries
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
-from kappa.replay.proof.verdict import DiffReport, Drift
+from kappa.replay.proof.verdict import DiffReport, Drift, judged
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask, output_diff, table_diff
-from kappa.verify.values import row_hashes
+from kappa.verify.values import equal, row_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +57,55 @@ def test_a_drift_of_long_numbers_is_that_of_their_digits(
     frames = (spark.sql(f"SELECT 'a' AS id, CAST('{value}' AS {kind}) AS v") for value in (live, candidate))
     drift = table_diff(table, *frames).drift["v"]
     assert drift.max_difference == float(Decimal(candidate) - Decimal(live)) and drift.share
+
+
+#: Types of numbers, those without room for a common type among them.
+NUMBERS = ("TINYINT", "BIGINT", "DECIMAL(38,0)", "DECIMAL(38,6)", "DECIMAL(38,18)", "DECIMAL(38,38)", "FLOAT", "DOUBLE")
+VALUES = [
+    *("0", "-0.0", "1", "-1.25", "100", "0.1", "0.49", "1.123456789", "0.000001", "1E-30", "16777217", "1E22", "NaN"),
+    *("9007199254740993", "9007199254740992", "12345678901234567890.000000000000000001", "-Infinity"),
+]
+
+
+def test_numbers_of_two_types_are_equal_by_their_digits(spark: SparkSession) -> None:
+    listed = ", ".join(f"('{value}')" for value in VALUES)
+    typed = [f"TRY_CAST(text AS {kind}) AS v{i}" for i, kind in enumerate(NUMBERS)]
+    frame = spark.sql(f"SELECT text, {', '.join(typed)} FROM VALUES {listed} AS t(text)")
+    was, now = frame.alias("was"), frame.alias("now")
+    types = {column: frame.schema[column].dataType for column in frame.columns[1:]}
+    columns = []
+    for one, other in product(types, repeat=2):
+        pair = F.col(f"was.{one}"), F.col(f"now.{other}")
+        columns.append(F.struct(*(side.cast("string") for side in pair), equal(*pair, types[one], types[other])))
+
+    def number(text: str | None) -> Decimal | str | None:
+        return text if text in (None, "NaN", "Infinity", "-Infinity") else Decimal(text)
+
+    for row in was.crossJoin(now).select(*columns).collect():
+        for (one, other), (a, b, is_equal) in zip(product(NUMBERS, repeat=2), row, strict=True):
+            assert is_equal == (number(a) == number(b)), (one, a, other, b)
+
+
+@pytest.mark.parametrize(
+    ("live", "candidate"),
+    [
+        ("1.123456789 DECIMAL(38,18)", "1.123457 DECIMAL(38,6)"),
+        ("1.25 DECIMAL(38,18)", "1 DECIMAL(38,0)"),
+        ("9007199254740993 BIGINT", "9007199254740992 DOUBLE"),
+    ],
+)
+def test_a_number_that_lost_digits_to_its_type_differs(spark: SparkSession, live: str, candidate: str) -> None:
+    (was, before), (now, after) = live.split(), candidate.split()
+    place = "'t' AS _topic, 0 AS _partition, 1L AS _offset"
+    frames = [
+        spark.sql(f"SELECT 'a' AS id, CAST('{v}' AS {t}) AS v, {place}") for v, t in ((was, before), (now, after))
+    ]
+    table = Table(name="t", key=["id"], schema=f"id STRING NOT NULL, v {after}")
+    diff = table_diff(table, *(frame.select("id", "v") for frame in frames))
+    assert diff.keys_changed == 1
+    assert not judged({"t.drift.v": 0}, [diff], [])[0].ok
+    assert not output_diff(Append(name="o", schema=f"id STRING, v {after}"), *frames).is_same
+    assert output_diff(Append(name="o", schema=f"id STRING, v {before}"), frames[0], frames[0]).is_same
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ class Replay:
         limits = {**limits_of(self._epoch.topology.thresholds), **limits_of(self._epoch.plan.request.thresholds)}
         own_side = (self._epoch.paths, state.committed)
         shapes = tables_only(self._epoch.live_ledger(record).state().shapes)
-        keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
+        keys = {place.removeprefix("tables/"): shape.typed_key for place, shape in shapes.items()}
         by_origin = topics_of(self._epoch.plan.bound) == topics_of(record.epoch(live.epoch).bound)
         comparison = verify(
             engines.session,

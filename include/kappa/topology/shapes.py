@@ -8,6 +8,9 @@ from typing import Any
 
 from kappa.topology import Append, Source, Table, Topology
 
+#: Types of numbers whose digits a record has in full, whatever the type.
+_EXACT = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
@@ -45,6 +48,11 @@ class Shape:
     made_by: str = ""
     times: Mapping[str, Timing] | None = field(default_factory=dict)
     hidden: tuple[str, ...] | None = ()
+
+    @property
+    def typed_key(self) -> str:
+        """The key with its types as Spark DDL: rows of two tables stand for the same things where this is the same."""
+        return ", ".join(f"{name} {self.columns[name]}" for name in self.key)
 
     @property
     def results(self) -> dict[str, str]:
@@ -110,6 +118,11 @@ class SentForm:
         both = set(common)
         is_alike = both.intersection(self.columns) == both.intersection(later.columns)
         return "" if is_alike else f"sends columns {list(self.columns)} of it"
+
+
+def is_written_alike(one: str, other: str) -> bool:
+    """Whether equal values of two types, as Spark DDL, are equal in records too: of one type, or exact numbers."""
+    return one == other or all(kind.partition("(")[0] in _EXACT for kind in (one, other))
 
 
 def sent_forms(topology: Topology) -> dict[str, SentForm]:

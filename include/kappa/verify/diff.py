@@ -23,9 +23,10 @@ from kappa.serving.hidden_columns import hidden_in
 from kappa.slices.rows.effects import collect
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
+from kappa.topology.shapes import Shape
 from kappa.topology.thresholds import Limit
 from kappa.verify.checks import checked
-from kappa.verify.values import as_text, equal, is_comparable, is_number, row_hashes
+from kappa.verify.values import comparable, equal, is_number, row_hashes
 from kappa.wire.json.json_forms import json_rows
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def verify(
     candidate: tuple[EpochPaths, LedgerRow],
     *,
     limits: Mapping[str, Limit] | None = None,
-    keys: Mapping[str, Sequence[str]] | None = None,
+    keys: Mapping[str, str] | None = None,
     by_origin: bool = True,
     by_state: bool = False,
     since: Offsets | None = None,
@@ -63,7 +64,7 @@ def verify(
         live: paths of the live epoch and its commit.
         candidate: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
-        keys: table -> its key in the live epoch; a table whose key has changed is not compared.
+        keys: table -> its key in the live epoch, with types; a table whose key has changed is not compared.
         by_origin: whether equal rows of outputs must come from the same offsets; False where both epochs read different
             topics.
         by_state: whether columns that operators keep for themselves are compared too: one epoch is to go on from the
@@ -79,7 +80,8 @@ def verify(
     before = {place: _frame(session, *live, place) for place in places}
     after = {place: frame_at(session, paths, row, place) for place in places}
     mask = Mask()
-    rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
+    now_keys = {t.name: Shape.of(t).typed_key for t in topology.tables}
+    rekeyed = {name: keys[name] for name, key in now_keys.items() if keys and keys.get(name, key) != key}
     tables, hidden = [], {} if by_state else hidden_in(live[0])
     for t in topology.tables:
         theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
@@ -123,7 +125,7 @@ def verify(
                 if by_origin
                 else ("Both epochs read different topics: rows of outputs are compared without their offsets.",)
             ),
-            *(f"The key of {name} was {list(key)}: its rows are not compared." for name, key in rekeyed.items()),
+            *(f"The key of {name} was {key}: its rows are not compared." for name, key in rekeyed.items()),
         ),
     )
 
@@ -249,10 +251,8 @@ def output_diff(append: Append, live: DataFrame | None, candidate: DataFrame, *,
     def side(frame: DataFrame, sign: int) -> DataFrame:
         parts: list[Column] = []
         for name in compared:
-            column = F.col(quote(name))
-            if not is_comparable(*types[name]):
-                column = as_text(column, frame.schema[name].dataType)
-            parts.append(column.alias(f"c{len(parts)}"))
+            own, other = types[name] if sign < 0 else reversed(types[name])
+            parts.append(comparable(F.col(quote(name)), own, other).alias(f"c{len(parts)}"))
         return frame.select(*parts, F.lit(sign).alias("sign"))
 
     rows = side(live, -1).unionByName(side(candidate, 1))

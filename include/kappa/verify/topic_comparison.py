@@ -110,7 +110,7 @@ def _comparable(value: Any, kind: Any) -> Any:
         return [_comparable(part, of_array) for part in value]
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         number = value if isinstance(value, Decimal) else Decimal(repr(value))
-        return str(_EXACT.normalize(_EXACT.add(number, Decimal(0))))
+        return orjson.Fragment(str(_EXACT.normalize(_EXACT.add(number, Decimal(0)))))
     return value
 
 

@@ -164,7 +164,10 @@ def _output(epoch: _Epoch, topic: Topic) -> Recount:
         return epoch.outcome(unread=[f"Topic {name}: the lake has no schema with which its values were written."])
     if isinstance(rows, Append):
         return _append_topic(epoch, wire, rows)
-    if topic.is_versioned or (topic.on_replay == "reconcile" and epoch.record.live == epoch.paths.epoch):
+    is_reconciled = topic.on_replay == "reconcile" and epoch.record.live == epoch.paths.epoch
+    if is_reconciled and epoch.state.resumed_for != epoch.record.last_handover:
+        return epoch.outcome(unread=[f"Topic {name}: what it gets at the last move is not sent yet."])
+    if topic.is_versioned or is_reconciled:
         return _table_topic(epoch, wire, rows)
     return epoch.outcome(
         unread=[f"Topic {name}: it holds changes of table {rows.name}, of which the lake keeps only the last ones."]

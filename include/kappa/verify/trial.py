@@ -235,10 +235,9 @@ def _compared(
 def slices_due(state: LedgerState, slices: int) -> int:
     """How many slices it takes to show that rows are equal: all that were to be computed, or all of a young epoch.
 
-    Its seed is number 0. Slices of earlier code count: few that the running code wrote show little.
+    Slices of earlier code count: few that the running code wrote show little.
     """
-    last = state.committed
-    return 0 if last is None else min(slices, last.seq)
+    return 0 if state.committed is None else min(slices, state.slices)
 
 
 def trial_range(state: LedgerState, slices: int, running: str) -> tuple[LedgerRow | None, list[LedgerRow]]:

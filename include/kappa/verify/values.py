@@ -23,15 +23,31 @@ def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
 
 
 def equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:
-    """Whether two values are the same, null being the same as null; of different types as numbers or as text."""
-    if not is_comparable(before, after) or _is_nested(before):
-        was, now = as_text(was, before), as_text(now, after)
-    return was.eqNullSafe(now)
+    """Whether two values are the same, null being the same as null."""
+    return comparable(was, before, after).eqNullSafe(comparable(now, after, before))
 
 
-def is_comparable(before: DataType, after: DataType) -> bool:
-    """Whether values of two types can be compared as they are."""
-    return before == after or (is_number(before) and is_number(after))
+def comparable(column: Column, kind: DataType, other: DataType) -> Column:
+    """A value in a form that is the same for equal values of another type: numbers by their digits, the rest as text.
+
+    Spark would compare numbers in a type common to both, which may have no room for all digits of either.
+    """
+    if is_number(kind) and is_number(other) and kind != other:
+        return _digits(column.cast("string"))
+    return column if kind == other and not _is_nested(kind) else as_text(column, kind)
+
+
+def _digits(text: Column) -> Column:
+    """A number in any notation as its significant digits and their power of ten; NaN and infinity as they are."""
+    from pyspark.sql import functions as F
+
+    sign, number = F.regexp_extract(text, "^-", 0), F.regexp_extract(text, "[0-9.]+", 0)
+    power = F.coalesce(F.nullif(F.regexp_extract(text, "E(.+)", 1), F.lit("")).cast("int"), F.lit(0))
+    digits = F.replace(number, F.lit("."), F.lit(""))
+    significant = F.ltrim(digits, F.lit("0"))
+    power += F.length(F.substring_index(number, ".", 1)) - F.length(digits) + F.length(significant)
+    form = F.concat(sign, F.rtrim(significant, F.lit("0")), F.lit("E"), power)
+    return F.when(number == "", text).when(significant == "", "0").otherwise(form)
 
 
 def is_number(kind: DataType) -> bool:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from kappa.delta import queries, tables
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -22,15 +24,18 @@ from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.replay.rules.topic import has_same_key, other_form
 from kappa.slices.run import EpochRun
+from kappa.slices.topics.changelog import keys_in
 from kappa.slices.topics.registered_topics import encoder_of
 from kappa.slices.topics.sending import marker
 from kappa.store.stores import store_of
-from kappa.topology import Table, Topic, Topology
+from kappa.topology import Source, Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import SentForm, Shape, sent_forms
 from kappa.verify import key_comparison
 from kappa.verify.key_comparison import ComparedSide
+from kappa.wire.decoders import key_decoder
 from kappa.wire.encoding import Record, topic_records
+from kappa.wire.parsing import layout_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -190,27 +195,27 @@ def differences(
     """Rows that a topic has to get: the table's columns, ``_deleted`` and ``_handover``; one row per key, in no order.
 
     Where the topic held what the other epoch's table holds, the rows that differ in a column of the new table; a column
-    that one side lacks is null there. Otherwise every row, and null values for keys that the other epoch may have sent.
+    that one side lacks is null there. Otherwise every row, and null values for other keys: those of the other epoch's
+    table if it kept the topic by this key, else those in the topic, whoever sent them.
     """
     from pyspark.sql import functions as F
 
     place, key = f"tables/{table.name}", list(table.key)
     names = [column.name for column in table.columns]
     after = frame_at(run.engines.session, run.paths, committed, place).select(*quoted(names))
-    if before is None or topic.name not in before.topics or not is_alike(before.shapes, table):
+    if before is None:
         return _marked(after, handover)
+    if not is_alike(before.shapes, table) or before.reconciled.get(topic.name) != table.name:
+        removed_keys = _keys_in(run, topic, table).join(after, on=key, how="left_anti")
+        return _marked_with(after, removed_keys, handover)
     earlier_rows = frame_at(run.engines.session, before.paths, before.committed, place)
     if not before.holds(topic, table, sent_forms(run.topology)[topic.name]):
-        is_kept = before.reconciled.get(topic.name) == table.name
         keys = earlier_rows.select(*quoted(key))
-        if is_kept and before.unsent is not None:
+        if before.unsent is not None:
             # It never sent them: keys that it lacks, and that the epoch before it had, are still in the topic.
             unsent = run.engines.session.read.format("delta").load(before.paths.reconciled(topic.name))
             keys = keys.union(unsent.where(F.col(HANDOVER.name) == before.unsent).select(*quoted(key))).distinct()
-        removed_keys = keys.join(after, on=key, how="left_anti")
-        return _marked(after, handover).unionByName(
-            _marked(removed_keys, handover, deleted=True), allowMissingColumns=True
-        )
+        return _marked_with(after, keys.join(after, on=key, how="left_anti"), handover)
     candidates = key_comparison.candidate_keys(run, before.side, table)
     ours, theirs = (key_comparison.among(rows, candidates, table) for rows in (after, earlier_rows))
     return _marked_by(ours, theirs, table, handover)
@@ -267,6 +272,28 @@ def _marked(rows: DataFrame, handover: int, *, deleted: bool = False) -> DataFra
     from pyspark.sql import functions as F
 
     return rows.withColumn("_deleted", F.lit(deleted)).withColumn(HANDOVER.name, F.lit(handover).cast("bigint"))
+
+
+def _marked_with(rows: DataFrame, removed_keys: DataFrame, handover: int) -> DataFrame:
+    gone = _marked(removed_keys, handover, deleted=True)
+    return _marked(rows, handover).unionByName(gone, allowMissingColumns=True)
+
+
+def _keys_in(run: EpochRun, topic: Topic, table: Table) -> DataFrame:
+    """Keys with a value in a topic, as the table's columns; without those that no row of the table could have."""
+    columns = {column.name: column for column in table.columns}
+    ddl = ", ".join(columns[name].ddl() for name in topic.key)
+    source = Source(topic=topic.name, schema=ddl, key_schema=ddl, key_format="text" if len(topic.key) == 1 else "json")
+    kind = layout_of(source).key_kind
+    decode = key_decoder(source, kind, {})
+    assert decode is not None
+    parts = [pa.schema(list(kind)).empty_table()]
+    if topic.name in run.engines.broker.topics(topic.name):
+        with keys_in(run, topic.name) as keys:
+            for batch in keys.batches(CHUNK_ROWS):
+                rows, _ = decode(pa.array(batch, pa.binary()))
+                parts.append(pa.Table.from_struct_array(rows.filter(rows.is_valid())))
+    return run.engines.session.createDataFrame(pa.concat_tables(parts)).dropna()
 
 
 def _marked_by(after: DataFrame, earlier_rows: DataFrame, table: Table, handover: int) -> DataFrame:

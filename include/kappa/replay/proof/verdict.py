@@ -364,7 +364,7 @@ def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff)
             return ThresholdResult(measure=name, allowed=limit, ok=False, detail="values that were not numbers")
         number = 0.0 if drift is None else drift.share if isinstance(limit, float) else drift.max_difference
         if number == 0 == limit and column in diff.changed_columns:
-            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="changes too small for a number")
+            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="changes without a numeric difference")
     else:
         count = abs((diff.rows_candidate or 0) - diff.rows_live) if measure == "rows" else getattr(diff, measure)
         number = count if isinstance(limit, int) else _share(count, diff.rows_live)

@@ -96,7 +96,7 @@ def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape]
         missing = [column for column in was.results if column not in shown]
         dropped = [] if now is None else [c for c in missing if was.hidden is not None or c not in (now.hidden or ())]
         retyped = [c for c, t in was.results.items() if shown.get(c, t) != t]
-        is_rekeyed = now is not None and now.key != was.key
+        is_rekeyed = now is not None and now.typed_key != was.typed_key
         if now is not None and not (dropped or retyped or is_rekeyed):
             continue
         parts = ["is gone"] if now is None else []
@@ -104,7 +104,7 @@ def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape]
         if now is not None and retyped:
             parts.append(f"has other types in {', '.join(f'{c} ({was.columns[c]} -> {shown[c]})' for c in retyped)}")
         if now is not None and is_rekeyed:
-            parts.append(f"is keyed by {list(now.key)}, not by {list(was.key)}")
+            parts.append(f"is keyed by {now.typed_key}, not by {was.typed_key}")
         findings.append(
             READER_SCHEMA_CHANGED(
                 {"what": what, "changes": " and ".join(parts), "epoch": epoch},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kappa.names import versioned_topic
 from kappa.replay.facts import Facts, LiveFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
-from kappa.topology.shapes import SentForm, Shape
+from kappa.topology.shapes import SentForm, Shape, is_written_alike
 
 
 def colliding(own: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -21,7 +21,7 @@ def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch sends to, wherever it starts."""
     return [
         *topics_taken(topology.versioned, facts.next_epoch, facts.colliding_topics),
-        *everything_sent(topology, facts.live),
+        *everything_sent(topology, facts.live, facts.log.outputs),
     ]
 
 
@@ -64,9 +64,7 @@ def versioned_history_lost(appended: Iterable[str], epoch: int, seed_epoch: int 
 
 def has_same_key(one: Shape | None, other: Shape | None) -> bool:
     """Whether rows of both tables stand for the same things: key columns of the same names and types."""
-    if one is None or other is None or one.key != other.key:
-        return False
-    return all(one.columns[name] == other.columns[name] for name in one.key)
+    return one is not None and other is not None and one.typed_key == other.typed_key
 
 
 RECONCILE_SENDS_EVERYTHING = warns(
@@ -74,13 +72,18 @@ RECONCILE_SENDS_EVERYTHING = warns(
     "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}, so nothing can be "
     "compared.",
     "No action needed: the topic is new.",
-    way_out="No action needed if the topic is new, or its values get other columns or another format; otherwise give "
+    way_out="No action needed if the topic is new, or its values get another form; otherwise give "
     "it another name, since records of other keys stay in the old one.",
 )
 _SENDS_ANOTHER_FORM = replace(
     RECONCILE_SENDS_EVERYTHING,
     message="Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}.",
     remedy="No action needed: readers get each row in its new form.",
+)
+_SENDS_AND_REMOVES = replace(
+    RECONCILE_SENDS_EVERYTHING,
+    message=f"{RECONCILE_SENDS_EVERYTHING.message} Keys that the table lacks get a null value.",
+    remedy="No action needed if only this topology sends to the topic; otherwise give it another name.",
 )
 _SENDS_BESIDE_OTHERS = replace(
     RECONCILE_SENDS_EVERYTHING,
@@ -90,23 +93,42 @@ _SENDS_BESIDE_OTHERS = replace(
 
 
 def other_form(was: SentForm | None, now: SentForm, before: Shape | None, after: Shape) -> str:
-    """How the live epoch sends equal rows in another form; empty where it does not, or no plan says how it does."""
-    if was is None or before is None:
+    """How the live epoch sends equal rows in another form; empty where it does not.
+
+    Args:
+        was: the form that the topic has; None if no plan says it, and then only types count.
+        now: the form that it gets.
+        before: the shape of the table that it was made from; None if there is none.
+        after: the shape of the table now.
+    """
+    if before is None:
         return ""
-    return was.difference(now, before.columns.keys() & after.columns.keys())
+    common = before.columns.keys() & after.columns.keys()
+    if was is not None and (difference := was.difference(now, common)):
+        return difference
+    columns = [name for name in now.columns if name in common]
+    retyped = [name for name in columns if not is_written_alike(before.columns[name], after.columns[name])]
+    return f"sends {', '.join(f'{name} as {before.columns[name]}' for name in retyped)}" if retyped else ""
 
 
-def everything_sent(topology: TopologyFacts, live: LiveFacts | None) -> list[Finding]:
-    """A topic that was not reconciled with the same table, or has values of another form: all rows are sent."""
+def everything_sent(topology: TopologyFacts, live: LiveFacts | None, present: Collection[str] = ()) -> list[Finding]:
+    """A topic that was not reconciled with the same table, or has values of another form: all rows are sent.
+
+    Args:
+        topology: the new epoch's.
+        live: the live epoch.
+        present: topic outputs that the broker has.
+    """
     if live is None:
         return []
     findings = []
     for topic, table in topology.reconciled.items():
         place = f"tables/{table}"
         has, shape = live.shapes.get(place), topology.shapes[place]
-        declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
+        declared = _SENDS_AND_REMOVES if topic in (*present, *live.topics) else RECONCILE_SENDS_EVERYTHING
         if not has_same_key(has, shape):
-            why = f"has no table {table!r}" if has is None else f"has another key for it, {list(has.key)}"
+            declared = _SENDS_BESIDE_OTHERS if topic in live.topics else declared
+            why = f"has no table {table!r}" if has is None else f"has another key for it, {has.typed_key}"
         elif live.reconciled.get(topic) != table:
             why = "does not reconcile it with that table"
         else:

@@ -75,7 +75,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         with EarlierAttempts(run.engines.broker, run.engines.scratch) as attempts:
             crash_point("baseline.begun", committed.seq)
             for table in run.topology.tables:
-                _write_table(run, state, table, attempts)
+                _write_table(run, state, table)
             for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
                 sender.send(attempts.missing(records), state.position)
@@ -96,11 +96,21 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     )
 
 
-def _write_table(run: EpochRun, state: BegunState, table: Table, attempts: EarlierAttempts) -> None:
+def keys_in(run: EpochRun, topic: str) -> PagedKeys:
+    """Keys that a topic holds and that are not deleted in it; to be closed. No process may send to the topic."""
+    broker, keys = run.engines.broker, PagedKeys(run.engines.scratch)
+    for batch in broker.fold(topic, broker.settled_ends([topic])):
+        newest = dict(batch)
+        keys.add(key for key, value in newest.items() if value is not None)
+        keys.discard(key for key, value in newest.items() if value is None)
+    return keys
+
+
+def _write_table(run: EpochRun, state: BegunState, table: Table) -> None:
     """Write a table's rows to its changelog, then tombstones for the keys that it has no more."""
     committed, position, sender = state.committed, state.position, run.sent.opened()
     name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
-    with attempts.keys(name) as stale_keys:
+    with keys_in(run, name) as stale_keys:
         for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
             part = list(changelog_records(name, table, rows, committed.seq))
@@ -131,15 +141,6 @@ class EarlierAttempts:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-
-    def keys(self, topic: str) -> PagedKeys:
-        """Keys that a changelog holds and that are not deleted in it; to be closed."""
-        keys = PagedKeys(self._scratch)
-        for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
-            newest = dict(batch)
-            keys.add(key for key, value in newest.items() if value is not None)
-            keys.discard(key for key, value in newest.items() if value is None)
-        return keys
 
     def missing(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records that are not in their topic yet; of equal ones, as many as it lacks."""
