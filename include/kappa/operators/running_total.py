@@ -174,7 +174,14 @@ def running_total(
     crossed = {"crossings": emitted(f"threshold {totals.kind} NOT NULL")} if totals.has_thresholds else {}
     tables = (totals.table(table, cuts="any" if since is None else cuts),)
     return RunningTotalOperator(
-        name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, emits=emitted(), more=crossed
+        name=_NAME,
+        inputs=(read_rows,),
+        tables=tables,
+        compute=compute,
+        emits=emitted(),
+        more=crossed,
+        # Revision 1 took each threshold for crossed by a total of this name.
+        revision=2 if thresholds and total.lower() == "t" else 1,
     )
 
 
@@ -286,11 +293,11 @@ class RunningTotal:
         value = quote(self.total)
         if self.every is None:
             listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
-            return f"FILTER(ARRAY({listed}), t -> t <= {value} AND (_earlier IS NULL OR _earlier < t))"
+            return f"FILTER(ARRAY({listed}), _one -> _one <= {value} AND (_earlier IS NULL OR _earlier < _one))"
         one = f"CAST('{self.every}' AS {self.kind})"
         first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
         last = f"{value} DIV {one}"
-        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), n -> CAST(n * {one} AS {self.kind}))"
+        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), _n -> CAST(_n * {one} AS {self.kind}))"
         crossed = f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
         most = self.every * _MOST_CROSSINGS
         if not self.can_be(most):  # no total gets that far
