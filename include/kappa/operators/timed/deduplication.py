@@ -229,7 +229,8 @@ def deduplicate(
         read_rows.rows,
         read_rows,
         behind_ms=behind_ms,
-        times={} if within is None else read_rows.times_passed_on(behind_ms),  # without it no row is refused as late
+        # Without a within no row is refused as late, and the first record of a run may be older than any bound.
+        times={} if within is None or emit == "final" else read_rows.times_passed_on(),
         is_timed=read_rows.is_timed,
     )
     tables = (distinct.table(table),)
