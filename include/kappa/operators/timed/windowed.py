@@ -94,7 +94,7 @@ def windowed_operator(
         result = replace(output, final=with_event_time(output.final, time))
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
-    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times)
+    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times, comes="frontier")
     return FinalOperator(
         name=name,
         inputs=(of,),
