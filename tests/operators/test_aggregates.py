@@ -245,6 +245,24 @@ def test_distinct_is_exact_below_k_and_near_above(spark: SparkSession, values: i
     assert count == values if is_exact else abs(count - values) < values / 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("STRUCT<x: STRING, y: STRING>", [("v", None), (None, "v"), (None, None), ("v", "v"), ("v", "v"), None]),
+        ("ARRAY<INT>", [[1, None], [None, 1], [1], [1, None, None], [], [None], [1], None]),
+        ("ARRAY<STRUCT<x: INT, y: INT>>", [[(1, None)], [(None, 1)], [None, (1, None)], [(1, None), None], [None]]),
+        ("STRUCT<x: ARRAY<INT>, y: ARRAY<INT>>", [([1], []), ([], [1]), ([1], None), (None, [1]), ([], []), ([1], [])]),
+        ("STRUCT<x: STRUCT<y: INT>>", [((None,),), (None,), ((1,),)]),
+        ("STRUCT<col1: INT, `v.w`: INT>", [(1, None), (None, 1)]),
+    ],
+)
+def test_distinct_tells_nulls_within_values_apart(rows: Callable[..., DataFrame], kind: str, values: list[Any]) -> None:
+    frame = rows(f"n {kind}", [(value, at) for at, value in enumerate(values)])
+
+    different = {repr(value) for value in values if value is not None}
+    assert of_all(frame, f"n {kind}", {"x": agg.distinct("n")})["x"] == len(different)
+
+
 def test_distinct_of_merged_parts_equals_distinct_of_all_rows(spark: SparkSession) -> None:
     aggregates = {"x": agg.distinct("n", k=64)}
     parts = agg.parts_of(aggregates, rows="n BIGINT", what="test")
@@ -345,6 +363,7 @@ def test_each_value_has_a_mean(rows: Callable[..., DataFrame], kind: str, values
         (agg.variance, ["BIGINT", "DECIMAL(18,3)"], ["DECIMAL(18,4)"]),
         (agg.stddev, ["INT", "DECIMAL(6,3)"], ["DECIMAL(6,4)"]),
         (agg.avg, ["BIGINT", "DECIMAL(34,2)", "DECIMAL(38,38)"], ["DECIMAL(35,2)", "DECIMAL(38,10)"]),
+        (agg.distinct, ["STRING", "DOUBLE"], ["STRUCT<a: INT>", "ARRAY<STRING>"]),
     ],
 )
 def test_state_of_a_release_goes_on_only_where_its_aggregates_stay(
@@ -354,7 +373,7 @@ def test_state_of_a_release_goes_on_only_where_its_aggregates_stay(
     for kind in (*before, *after):
         source = Source(topic="facts", schema=f"id STRING, n {kind}", grace="1 second")
         own: Any = {"key": "id", "aggregates": {"x": aggregate_of("n"), "rows": agg.count()}, "table": "t"}
-        table = Table(name="facts", key="n", schema=f"id STRING, n {kind} NOT NULL")
+        table = Table(name="facts", key="fact", schema=f"fact STRING NOT NULL, id STRING, n {kind}")
         revisions[kind] = {
             revision_of(operator.tables[0].made_by)
             for operator in (

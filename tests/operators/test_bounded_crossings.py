@@ -12,18 +12,22 @@ from pyspark.sql import SparkSession
 from kappa import Slice, Source
 from kappa.errors import TopologyError
 from kappa.operators import running_total
+from kappa.topology.revisions import revision_of
 
 MOST = 100_000
 
 
-def crossings(spark: SparkSession, kind: str, amount: str, before: str | None, **thresholds: Any) -> int:
+def crossings(
+    spark: SparkSession, kind: str, amount: str, before: str | None, *, total: str = "so_far", **thresholds: Any
+) -> int:
     """How many rows one amount makes, after a total before it."""
     source = Source(topic="in", schema=f"id STRING, n {kind}")
-    sums = running_total(source, key="id", amount="n", total="so_far", table="sums", **thresholds)
+    sums = running_total(source, key="id", amount="n", total=total, table="sums", **thresholds)
     place = "'in' AS _topic, 0 AS _partition, 0L AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
     rows = spark.sql(f"SELECT 'a' AS id, CAST('{amount}' AS {kind}) AS n, {place}")
-    total = "BIGINT" if kind == "BIGINT" else "DECIMAL(20, 2)"
-    state = spark.sql(f"SELECT 'a' AS id, CAST('{before or 0}' AS {total}) AS so_far").where(str(before is not None))
+    sum_kind = "BIGINT" if kind == "BIGINT" else "DECIMAL(20, 2)"
+    state = spark.sql(f"SELECT 'a' AS id, CAST('{before or 0}' AS {sum_kind}) AS {total}")
+    state = state.where(str(before is not None))
     frame = sums(Slice(seq=1, records={"in": rows}, tables={"sums": state})).crossings
     assert frame is not None
     return frame.count()
@@ -70,3 +74,26 @@ def test_a_threshold_that_no_integer_reaches_is_refused(threshold: Any) -> None:
     source = Source(topic="in", schema="id STRING, n BIGINT")
     with pytest.raises(TopologyError, match="a total of type BIGINT is never"):
         running_total(source, key="id", amount="n", total="so_far", table="sums", thresholds=[threshold])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("thresholds", [{"thresholds": [3, 1000]}, {"every": 3}], ids=["thresholds", "every"])
+@pytest.mark.parametrize("total", ["t", "T"])
+def test_a_total_may_have_a_name_of_one_letter(spark: SparkSession, total: str, thresholds: dict[str, Any]) -> None:
+    assert crossings(spark, "BIGINT", "2", "1", total=total, **thresholds) == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "thresholds", "revision"),
+    [
+        ("t", {"thresholds": [3]}, 2),
+        ("T", {"thresholds": [3]}, 2),
+        ("t", {"every": 3}, 1),
+        ("t", {}, 1),
+        ("so_far", {"thresholds": [3]}, 1),
+    ],
+)
+def test_only_what_crossed_wrongly_has_a_new_revision(total: str, thresholds: dict[str, Any], revision: int) -> None:
+    source = Source(topic="in", schema="id STRING, n BIGINT")
+    sums = running_total(source, key="id", amount="n", total=total, table="sums", **thresholds)
+    assert revision_of(sums.tables[0].made_by) == revision

@@ -421,6 +421,7 @@ def test_a_lookup_reads_the_last_total_of_a_record(spark: SparkSession) -> None:
 def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
     products = newest_by(PLAIN[1], key="id", table="products")
     pairs = running_total(GOALS, key=["id", "by"], total="times", table="pairs")
+    maps = Source(topic="maps", schema="id STRING, k MAP<STRING, INT>")
     for declare, words in (
         (lambda: lookup(spark.range(1), spark.range(1), on="id"), r"lookup\(orders, products, key='sku'"),
         (lambda: lookup(CLICKS, GOALS, key="id"), "has no name for it"),
@@ -428,6 +429,7 @@ def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
         (lambda: lookup(CLICKS, products, key="id"), "newest_by 'products', which has only the newest"),
         (lambda: lookup(CLICKS, pairs, key="id"), r"whose key is \['id', 'by'\]"),
         (lambda: lookup(CLICKS, SCORED, key={"n": "id"}), "Cast one of them"),
+        (lambda: lookup(maps, maps, key=["id", "k"], table="t"), "which is MAP<STRING, INT>, and maps cannot be"),
         (lambda: lookup(CLICKS, GOALS, key="code", table="t"), "no column 'code'"),
         (lambda: lookup(CLICKS, GOALS, key="id", how="outer", table="t"), "inner, left"),
     ):

@@ -25,15 +25,29 @@ NO_COLUMNS = {
 }
 
 
-def words_of_texts() -> Iterator[str]:
-    """Words that begin with ``_`` in strings of the code, docstrings aside."""
-    for file in Path(kappa.__file__).parent.rglob("*.py"):
+def texts(*rooms: str) -> Iterator[str]:
+    """Strings of the code, docstrings aside; of all rooms, or of some."""
+    root = Path(kappa.__file__).parent
+    for file in (file for room in rooms or ("",) for file in (root / room).rglob("*.py")):
         tree = ast.parse(file.read_text())
         bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
         docs = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-                yield from re.findall(r"(?<![\w`'./-])_[a-z]\w*", node.value)
+                yield node.value
+
+
+def words_of_texts() -> Iterator[str]:
+    """Words of them that begin with ``_``."""
+    for text in texts():
+        yield from re.findall(r"(?<![\w`'./-])_[a-z]\w*", text)
+
+
+def test_a_variable_of_sql_hides_no_column_of_a_user() -> None:
+    heads = [re.findall(r"(\w+|\([\w, ]+\)) ->", text) for text in texts("operators", "topology")]
+    variables = {name for head in heads for names in head for name in re.findall(r"\w+", names)}
+    assert {"_one", "_so_far"} <= variables
+    assert not {name for name in variables if not reserved.is_reserved(name)}, "take a name of kappa.topology.reserved"
 
 
 def test_every_column_that_the_platform_adds_to_user_columns_is_reserved() -> None:

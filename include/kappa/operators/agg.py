@@ -26,6 +26,7 @@ from kappa.operators.parts import (
     revision,
     value_sql,
     values,
+    with_nulls,
 )
 from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, quote
@@ -193,8 +194,10 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
             Part(
                 name=hashes,
                 type="ARRAY<BIGINT>",
-                of_row=_listed(f"{sql} IS NULL", f"XXHASH64({sql})", "BIGINT"),
+                of_row=_listed(f"{sql} IS NULL", f"XXHASH64({with_nulls(sql, types[column].delta)})", "BIGINT"),
                 of_parts=f"SLICE(SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({quoted_hashes})))), 1, {k})",
+                # Hashes of revision 1 knew no nulls within a value.
+                revision=2 if isinstance(types[column].delta, dict) else 1,
             ),
         )
 

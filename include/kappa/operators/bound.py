@@ -12,7 +12,7 @@ from kappa.errors import TopologyError
 from kappa.operators.arguments import check_arguments
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of
-from kappa.topology.emission import Cuts, Emission, strictest
+from kappa.topology.emission import Comes, Cuts, Emission, latest, strictest
 from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Operator
 from kappa.topology.operator_inputs import RowsInput, TableInput
@@ -94,6 +94,7 @@ def emission(
     lags: Mapping[str, int] | None = None,
     is_timed: bool = True,
     cuts: Cuts = "any",
+    comes: Comes | None = None,
 ) -> Emission:
     """The emission of an operator.
 
@@ -107,6 +108,7 @@ def emission(
             as the frontier has passed its event time by ``behind_ms``.
         is_timed: whether the rows have event time.
         cuts: the cuts of the log under which the rows are the same, if those of the inputs are.
+        comes: when the rows come; None if with those of the inputs.
     """
     topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
     further = max((one.behind_ms for one in inputs), default=0)
@@ -122,7 +124,19 @@ def emission(
         times=bounds,
         lags=own if is_timed else {},
         cuts=depends,
+        comes=comes or latest(one.comes for one in inputs),
     )
+
+
+def cuts_along(*inputs: RowsInput) -> Cuts:
+    """Under which cuts an operator that follows the total order gets the rows of these inputs in one order."""
+    comes = [one.comes for one in inputs]
+    if comes == ["frontier"]:
+        return "any"
+    if set(comes) != {"record"}:
+        return "equal"
+    # With several topics, arrival decides the order of a key's rows.
+    return "any" if len({topic for one in inputs for topic in one.topics}) == 1 else "time"
 
 
 def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:

@@ -68,7 +68,13 @@ class NewestBy:
         return Table(name=name, key=self.key, schema=schema, made_by=f"{self._made_by} deletions")
 
     def __call__(
-        self, rows: DataFrame, *, before: DataFrame, deletions: DataFrame | None = None, seeks: bool = False
+        self,
+        rows: DataFrame,
+        *,
+        before: DataFrame,
+        deletions: DataFrame | None = None,
+        seeks: bool = False,
+        are_pairs: bool = False,
     ) -> NewestRows:
         """The changes that a slice makes.
 
@@ -77,6 +83,7 @@ class NewestBy:
             before: ``slice.table`` of :meth:`table`.
             deletions: ``slice.table`` of :meth:`deletions`.
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
+            are_pairs: whether rows of one record may come in several slices.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type.
@@ -88,7 +95,7 @@ class NewestBy:
             *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", "_deleted"
         )
         # Rows of one record are in one slice; pairs of one left row may be in several.
-        content = content_of(before.select(*names)) if origin.order_of(rows) == "contributor" else []
+        content = content_of(before.select(*names)) if are_pairs else []
         place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
         was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key, seeks=seeks)
         candidates = last_rows.join(was, on=list(self.key), how="left")
@@ -156,16 +163,23 @@ def newest_by(
     names = (table,) if deletions is None else (table, deletions)
     read_rows = rows_input(of, label("newest_by", *names), rows=rows, is_timed=False, is_stream=False)
     keys = tuple(column.name for column in key_columns(read_rows.rows, key, "newest_by"))
+    are_pairs = read_rows.comes == "partner"
     newest = NewestBy(rows=read_rows.rows, key=keys, scope="partition" if deletions is None else "all")
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[NewestRows]:
         deleted = None if deletions is None else slice.table(deletions)
-        result = newest(frames[0], before=slice.table(table), deletions=deleted, seeks=slice.seeks(*names))
+        result = newest(
+            frames[0], before=slice.table(table), deletions=deleted, seeks=slice.seeks(*names), are_pairs=are_pairs
+        )
         marks = () if result.deletions is None else (result.deletions,)
         return Outcome(result=result, changes=(result.changes, *marks))
 
     tables = (newest.table(table), *(() if deletions is None else (newest.deletions(deletions),)))
-    return TableOperator(name="newest_by", inputs=(read_rows,), tables=tables, compute=compute)
+    # Revision 1 knew pairs of a join among several inputs only where they came first in the union.
+    is_revised = are_pairs and len(read_rows.of) > 1
+    return TableOperator(
+        name="newest_by", inputs=(read_rows,), tables=tables, compute=compute, revision=2 if is_revised else 1
+    )
 
 
 def _changed(newer: DataFrame, columns: list[str]) -> DataFrame:

@@ -76,9 +76,9 @@ def murmur2(text: str) -> str:
     Source: ``org.apache.kafka.common.utils.Utils.murmur2``. Products stay below 2^63: the mixer has 31 bits.
     """
     size = "(LENGTH(b) DIV 2)"
-    words = f"TRANSFORM(IF({size} >= 4, SEQUENCE(0, {size} DIV 4 - 1), ARRAY()), at -> {_times(_word('at'))})"
-    mixed = f"TRANSFORM({words}, w -> {_times('(w ^ SHIFTRIGHT(w, 24))')})"
-    whole = f"AGGREGATE({mixed}, {_SEED}L ^ {size}, (h, w) -> {_times('h')} ^ w)"
+    words = f"TRANSFORM(IF({size} >= 4, SEQUENCE(0, {size} DIV 4 - 1), ARRAY()), _at -> {_times(_word('_at'))})"
+    mixed = f"TRANSFORM({words}, _one -> {_times('(_one ^ SHIFTRIGHT(_one, 24))')})"
+    whole = f"AGGREGATE({mixed}, {_SEED}L ^ {size}, (_so_far, _one) -> {_times('_so_far')} ^ _one)"
     tail = _word(f"({size} DIV 4)")
     hashed = _let("h", whole, f"IF({size} % 4 = 0, h, {_times(f'(h ^ {tail})')})")
     spread = _let("h", hashed, _times("(h ^ SHIFTRIGHT(h, 13))"))

@@ -85,6 +85,24 @@ def value_sql(types: Types, column: str, what: str) -> str:
     return quote(column)
 
 
+def with_nulls(sql: str, kind: Any, depth: int = 0) -> str:
+    """SQL of a value that says where nulls are within another one, which hashes of Spark leave out.
+
+    Args:
+        sql: the value.
+        kind: its type, as Delta writes it.
+        depth: of lambdas around the value.
+    """
+    if not isinstance(kind, dict):
+        return sql
+    if kind["type"] == "struct":
+        fields = [(f"{sql}.{quote(field['name'])}", field["type"]) for field in kind["fields"]]
+        return f"STRUCT({', '.join(f'{of} IS NULL, {with_nulls(of, one, depth)}' for of, one in fields)})"
+    each = f"_e{depth}"
+    of_each = f"STRUCT({each} IS NULL, {with_nulls(each, kind['elementType'], depth + 1)})"
+    return f"STRUCT(SIZE({sql}), TRANSFORM({sql}, {each} -> {of_each}))"
+
+
 def values(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts that an author declared."""
     return tuple(part for part in parts if part.is_value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators.aggregates import keys_of
-from kappa.operators.bound import TableOperator, declared_as, emission
+from kappa.operators.bound import TableOperator, cuts_along, declared_as, emission
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, is_present, key_ddl, of_keys
 from kappa.operators.records import last_of_each
@@ -113,7 +113,8 @@ def running_total(
     Columns: those of the rows, and the total, never null: BIGINT of integers, DECIMAL(min(38, p + 10), s) of DECIMAL(p,
     s). State: the total of each key, and the last value of ``since``, for ever. Class: any cut for the table, and for
     threshold and key of a total that only grows; totals at rows, and with ``since`` the table too, any cut if each key
-    stays in one partition, otherwise time cut.
+    stays in one partition, otherwise time cut. They are cut-bound along rows of ``interval_join``, or of several inputs
+    of which another operator emits one when a frontier has passed.
 
     Args:
         of: the source, or another operator's emission.
@@ -164,8 +165,7 @@ def running_total(
         result = totals(frames[0], before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows")
 
-    # With several topics, arrival decides the order of a key's rows.
-    cuts: Cuts = "any" if len(read_rows.topics) == 1 else "time"
+    cuts = cuts_along(read_rows)
 
     def emitted(*more: str) -> Emission:
         schema = ", ".join([totals.schema, *more])
@@ -174,7 +174,14 @@ def running_total(
     crossed = {"crossings": emitted(f"threshold {totals.kind} NOT NULL")} if totals.has_thresholds else {}
     tables = (totals.table(table, cuts="any" if since is None else cuts),)
     return RunningTotalOperator(
-        name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, emits=emitted(), more=crossed
+        name=_NAME,
+        inputs=(read_rows,),
+        tables=tables,
+        compute=compute,
+        emits=emitted(),
+        more=crossed,
+        # Revision 1 took each threshold for crossed by a total of this name.
+        revision=2 if thresholds and total.lower() == "t" else 1,
     )
 
 
@@ -286,11 +293,11 @@ class RunningTotal:
         value = quote(self.total)
         if self.every is None:
             listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
-            return f"FILTER(ARRAY({listed}), t -> t <= {value} AND (_earlier IS NULL OR _earlier < t))"
+            return f"FILTER(ARRAY({listed}), _one -> _one <= {value} AND (_earlier IS NULL OR _earlier < _one))"
         one = f"CAST('{self.every}' AS {self.kind})"
         first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
         last = f"{value} DIV {one}"
-        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), n -> CAST(n * {one} AS {self.kind}))"
+        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), _n -> CAST(_n * {one} AS {self.kind}))"
         crossed = f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
         most = self.every * _MOST_CROSSINGS
         if not self.can_be(most):  # no total gets that far

@@ -10,6 +10,10 @@ from typing import Literal, get_args
 #: the same rows as the live stream. ``time``: cuts by time, as in two replays. ``equal``: only the same slices. If an
 #: epoch was cut in another way, rows are compared, but do not count for the verdict.
 Cuts = Literal["any", "time", "equal"]
+#: When a row comes. ``record``: with the record whose place it has. ``frontier``: when a frontier made it final, which
+#: its place says too. ``partner``: with a later record than that of its place, so that what comes first is a matter of
+#: cuts.
+Comes = Literal["record", "frontier", "partner"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +32,7 @@ class Emission:
             waits in a reading operator waits by its event time.
         cuts: see :data:`Cuts`.
         deletes: whether a row may delete its key, so that rows cannot be appended as they are.
+        comes: see :data:`Comes`.
     """
 
     operator: str
@@ -38,9 +43,16 @@ class Emission:
     lags: Mapping[str, int] = field(default_factory=dict)
     cuts: Cuts = "any"
     deletes: bool = False
+    comes: Comes = "record"
 
 
 def strictest(cuts: Iterable[Cuts]) -> Cuts:
     """The cuts under which rows from several parts are the same."""
     order: tuple[Cuts, ...] = get_args(Cuts)
     return max(cuts, key=order.index, default="any")
+
+
+def latest(comes: Iterable[Comes]) -> Comes:
+    """When the rows of several parts come, of which each row needs one."""
+    order: tuple[Comes, ...] = get_args(Comes)
+    return max(comes, key=order.index, default="record")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
-from kappa.topology.emission import Cuts, Emission, strictest
+from kappa.topology.emission import Comes, Cuts, Emission, latest, strictest
 from kappa.topology.members import Source, Table
 from kappa.topology.members.descriptions import described
 from kappa.topology.slice import MARK, Slice
@@ -60,6 +60,12 @@ class RowsInput:
     def cuts(self) -> Cuts:
         """Under which cuts of the log the rows are the same."""
         return strictest(one.cuts for one in self.of if isinstance(one, Emission))
+
+    @property
+    def comes(self) -> Comes:
+        """When the rows come; those of a union come in no order of their own, unless each comes with its record."""
+        comes = latest(one.comes for one in self.of if isinstance(one, Emission))
+        return comes if len(self.of) == 1 or comes == "record" else "partner"
 
     @property
     def behind_ms(self) -> int:

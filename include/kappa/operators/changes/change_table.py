@@ -133,7 +133,7 @@ class ChangeTable(OfChanges):
         """
         value_places = []
         for number, column in enumerate(self._carriable):
-            is_it = f"c -> c.column = {literal(column.name)}"
+            is_it = f"_one -> _one.column = {literal(column.name)}"
             of_older = f"GET(FILTER(_carried, {is_it}), 0).place"
             value_places.append(f"IF(EXISTS(_carried, {is_it}), {of_older}, _place) AS _key_{number}")
         was, was_not = (["_carried AS _was"], [f"CAST(NULL AS {_CARRIED})"]) if self._carriable else ([], [])
@@ -201,9 +201,8 @@ class ChangeTable(OfChanges):
             f"STRUCT({literal(c.name)} AS column, GREATEST(_key_{number}, _cleared) AS place))"
             for number, c in enumerate(self._carriable)
         ]
-        carried = (
-            [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS _carried"] if each else []
-        )
+        present = f"FILTER(ARRAY({', '.join(each)}), _one -> _one IS NOT NULL)"
+        carried = [f"CAST({present} AS {_CARRIED}) AS _carried"] if each else []
         was = ["_was"] if each else []
         return states.selectExpr(
             *quoted_names(self.key), *quoted_names(self._fixed), *others, *carried, *was, "_newest", "_gone", "_known",

@@ -135,7 +135,7 @@ def interval_join(
         tables=(join.left_table(left_table), join.right_table(right_table)),
         compute=compute,
         # The event time of a pair is that of its later record.
-        emits=emission(what, join.schema, lefts, rights, behind_ms=behind, times=times, lags=times),
+        emits=emission(what, join.schema, lefts, rights, behind_ms=behind, times=times, lags=times, comes="partner"),
     )
 
 

@@ -196,10 +196,10 @@ def found_columns(columns: Iterable[Column], names: Sequence[str], what: str) ->
 def check_types(
     what: str, left: Iterable[Column], left_key: Sequence[str], right: Iterable[Column], right_key: Sequence[str]
 ) -> None:
-    """Refuse compared columns of different types, because Spark would cast one of them.
+    """Refuse compared columns of different types, because Spark would cast one of them, and those with maps.
 
     Raises:
-        TopologyError: two do.
+        TopologyError: one is such a column.
     """
     lefts, rights = ({column.name: column for column in side} for side in (left, right))
     for left_name, right_name in zip(left_key, right_key, strict=True):
@@ -207,6 +207,11 @@ def check_types(
             raise TopologyError(
                 f"{what} compares {left_name!r}, which is {lefts[left_name].type}, with {right_name!r}, which is "
                 f"{rights[right_name].type}. Cast one of them in the step, and declare the new type."
+            )
+        if "MAP<" in lefts[left_name].type:
+            raise TopologyError(
+                f"{what} compares {left_name!r}, which is {lefts[left_name].type}, and maps cannot be compared. Make "
+                "a column of the part that counts in the step, and declare that."
             )
 
 

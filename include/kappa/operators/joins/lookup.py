@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import RowsOperator, TableOperator, declared_as, emission
+from kappa.operators.bound import RowsOperator, TableOperator, cuts_along, declared_as, emission
 from kappa.operators.frames import check_rows
 from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.keys import by_content, is_present
@@ -16,6 +16,7 @@ from kappa.operators.records import is_deleted, last_of_records
 from kappa.operators.running_total import RunningTotalOperator
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
+from kappa.topology.emission import strictest
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, RowsInput, rows_input
 from kappa.topology.reserved import is_reserved
@@ -101,6 +102,7 @@ def lookup(
     )
     _check_key_of(changes, columns, what)
     looked_up = Lookup(columns=columns)
+    cuts = strictest(["time", cuts_along(lefts, of_table)])
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[LookedUp]:
         rows, of_slice = frames
@@ -114,9 +116,9 @@ def lookup(
     return RowsOperator(
         name=_NAME,
         inputs=(lefts, of_table),
-        tables=() if of_other else (looked_up.table(name),),
+        tables=() if of_other else (replace(looked_up.table(name), cuts=strictest(["time", cuts_along(of_table)])),),
         compute=compute,
-        emits=emission(what, ddl_of(columns.joined), lefts, is_timed=lefts.is_timed, cuts="time"),
+        emits=emission(what, ddl_of(columns.joined), lefts, is_timed=lefts.is_timed, cuts=cuts),
     )
 
 

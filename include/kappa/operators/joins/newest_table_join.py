@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from kappa.operators.bound import RowsOperator, declared_as, emission
+from kappa.operators.bound import RowsOperator, cuts_along, declared_as, emission
 from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.joins.lookup import last_rows, newest_before, own_columns_of_record
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of
+from kappa.topology.emission import strictest
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, rows_input
 
@@ -76,6 +77,7 @@ def newest_table_join(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
     )
     join = NewestTableJoin(columns=columns)
+    cuts = strictest(["time", cuts_along(lefts, of_table)])
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[NewestTableJoined]:
         result = join(*rows, before=slice.table(table))
@@ -84,9 +86,9 @@ def newest_table_join(
     return RowsOperator(
         name=_NAME,
         inputs=(lefts, of_table),
-        tables=(join.table(table),),
+        tables=(replace(join.table(table), cuts=strictest(["time", cuts_along(of_table)])),),
         compute=compute,
-        emits=emission(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
+        emits=emission(what, join.schema, lefts, is_timed=lefts.is_timed, cuts=cuts),
     )
 
 

@@ -116,7 +116,7 @@ def table_join(
         inputs=(lefts, of_table if shared is None else VersionsInput(operator=what, of=shared)),
         tables=(join.waiting_table(waiting_table), *(join.versions.table(name, join.made_by) for name in own)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, of_table, times=times, lags=times),
+        emits=emission(what, join.schema, lefts, of_table, times=times, lags=times, comes="frontier"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
-from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
+from kappa.operators.bound import RowsOperator, cuts_along, declared_as, emission, with_event_time
 from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.sequence import in_order
@@ -17,6 +17,7 @@ from kappa.operators.timed.sessions import SessionWindow, sessions_of
 from kappa.operators.timed.windowed import check_names
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
+from kappa.topology.emission import Cuts
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
@@ -188,7 +189,8 @@ def deduplicate(
 
     State: the seen keys, until the frontier passes ``within`` after the latest record; without ``within`` for ever.
     With ``emit="final"`` the first record of each run that may continue. Class: any cut if each key stays in one
-    partition, otherwise time cut; with ``emit="final"`` any cut. Event time of emitted rows: that of the record; with
+    partition, otherwise time cut; cut-bound where :func:`kappa.operators.running_total` is; with ``emit="final"`` any
+    cut. Event time of emitted rows: that of the record; with
     ``emit="final"`` that of the last record of its run.
 
     Args:
@@ -223,16 +225,21 @@ def deduplicate(
         result = distinct(frames[0], before=slice.table(table), frontier=frontier, seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
 
-    behind_ms = (distinct.within_ms or 0) if emit == "final" else 0
+    is_final = emit == "final"
+    behind_ms = (distinct.within_ms or 0) if is_final else 0
+    cuts: Cuts = "any" if is_final else cuts_along(read_rows)
     emits = emission(
         label("deduplicate", table),
         read_rows.rows,
         read_rows,
         behind_ms=behind_ms,
-        times={} if within is None else read_rows.times_passed_on(behind_ms),  # without it no row is refused as late
+        # Without a within no row is refused as late, and the first record of a run may be older than any bound.
+        times={} if within is None or is_final else read_rows.times_passed_on(),
         is_timed=read_rows.is_timed,
+        cuts=cuts,
+        comes="frontier" if is_final else None,
     )
-    tables = (distinct.table(table),)
+    tables = (replace(distinct.table(table), cuts=cuts if within is None else "any"),)
     return RowsOperator(name="deduplicate", inputs=(read_rows,), tables=tables, compute=compute, emits=emits)
 
 

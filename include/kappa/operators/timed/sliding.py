@@ -21,6 +21,7 @@ from kappa.operators.timed.windowed import (
     later,
     length,
     needed,
+    revision_of,
     windowed_operator,
 )
 from kappa.topology import Table
@@ -98,7 +99,16 @@ def sliding_window(
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
     times = {"window_start": size_ms, "window_end": 0}
-    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times, parts=windows.parts)
+    return windowed_operator(
+        read_rows,
+        table,
+        windows,
+        name=_NAME,
+        time="window_end",
+        times=times,
+        parts=windows.parts,
+        revision=revision_of(windows.reads, "event_time"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +160,7 @@ class SlidingWindow:
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed = with_key(rows, self.keys)
         at = "TIMESTAMP_MILLIS(UNIX_MILLIS(_event_time)) AS event_time"
-        admitted = keyed.where(IS_IN_TIME).drop("event_time").selectExpr("*", at)
-        fresh = agg.lifted(admitted, quoted(self._group), self._merging)
+        fresh = agg.lifted(keyed.where(IS_IN_TIME), [*quoted_names(self.keys), at], self._merging)
         state = before.selectExpr("*", "TRUE AS _known")
         return Windowed(
             changes=self._changes(fresh, state, frontier),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.errors import TopologyError
-from kappa.operators.agg import Part, revision
+from kappa.operators.agg import Part
+from kappa.operators.agg import revision as revision_of_parts
 from kappa.operators.bound import FinalOperator, emission, with_event_time
 from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, key_columns
@@ -72,6 +73,7 @@ def windowed_operator(
     times: Mapping[str, int],
     behind_ms: int = 0,
     parts: Iterable[Part] = (),
+    revision: int = 1,
 ) -> FinalOperator[Windowed]:
     """An operator on windows with its input and its table.
 
@@ -84,6 +86,7 @@ def windowed_operator(
         times: columns that hold a time -> how far behind the frontier it may be in a later slice.
         behind_ms: the same for the event time.
         parts: columns of its aggregates.
+        revision: the operator's own, where that of its aggregates is lower.
     """
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
@@ -91,9 +94,14 @@ def windowed_operator(
         result = replace(output, final=with_event_time(output.final, time))
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
-    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times)
+    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times, comes="frontier")
     return FinalOperator(
-        name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits, revision=revision(parts)
+        name=name,
+        inputs=(of,),
+        tables=(windows.table(table),),
+        compute=compute,
+        emits=emits,
+        revision=max(revision, revision_of_parts(parts)),
     )
 
 
@@ -127,6 +135,11 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
             f"{operator}: columns {clashes} have names that the operator uses, such as {sorted(own)}. Rename them in "
             "the step."
         )
+
+
+def revision_of(reads: Iterable[Column], column: str) -> int:
+    """The revision of an operator whose first one took a column that aggregates read for its own of that name."""
+    return 2 if any(read.name.lower() == column for read in reads) else 1
 
 
 def check_windowed(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:

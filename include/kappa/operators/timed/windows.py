@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.bound import FinalOperator, declared_as
-from kappa.operators.keys import Key, key_ddl, with_key
+from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.timed.grids import grid_of
 from kappa.operators.timed.late import RELEASED, late_rows
 from kappa.operators.timed.windowed import (
@@ -29,6 +29,7 @@ from kappa.operators.timed.windowed import (
     check_windowed,
     keys_of,
     needed,
+    revision_of,
     windowed_operator,
 )
 from kappa.topology import Table
@@ -218,7 +219,8 @@ class HoppingWindow:
         """
         check_windowed(rows, (*self.keys, *self.reads), self.name)
         keyed = with_key(rows, self.keys)
-        fresh = agg.lifted(self._opened(keyed), quoted(self._group), self._merging)
+        opened = [*quoted_names(self.keys), f"{self.grid.start('_start')} AS window_start"]
+        fresh = agg.lifted(self._opened(keyed), opened, self._merging)
         whole = agg.merged(fresh, self._needed(fresh, before, frontier), self._group, self._merging)
         whole = whole.selectExpr("*", f"{self.grid.last('window_start')} AS _start")
         whole = whole.selectExpr("* EXCEPT (_start)", f"{self.grid.end('_start')} AS window_end")
@@ -246,8 +248,8 @@ class HoppingWindow:
         return (*self.parts, agg.ORIGIN, KNOWN, *(() if self.keep_ms is None else (_CLOSED,)))
 
     def _opened(self, keyed: DataFrame) -> DataFrame:
-        """Rows with each window that accepts them."""
-        points = keyed.drop("window_start").selectExpr(  # rows of windows have their own
+        """Rows with the point of each window that accepts them, ``_start``: they may have a ``window_start`` too."""
+        points = keyed.selectExpr(
             "*",
             f"{self._first_open('_event_time', '_frontier')} AS _begins",
             f"{self.grid.last('_event_time')} AS _start",
@@ -256,7 +258,7 @@ class HoppingWindow:
         if not self.grid.is_apart:
             each = f"EXPLODE(SEQUENCE(_begins, _start, {self.grid.stride}L)) AS _start"
             row_windows = row_windows.selectExpr("* EXCEPT (_start)", each).where(self.grid.is_window("_start"))
-        return row_windows.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
+        return row_windows
 
     def _needed(self, fresh: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
         """Rows of the state that the slice's records touch, and rows that it closes or removes."""
@@ -313,7 +315,16 @@ def _bound(
     windows = _windows(name, read_rows.rows, key, grid, aggregates, keep)
     times = {"window_start": grid.longest_ms, "window_end": 0}
     last = LAST_INSTANT.format(end="window_end")
-    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times, parts=windows.parts)
+    return windowed_operator(
+        read_rows,
+        table,
+        windows,
+        name=name,
+        time=last,
+        times=times,
+        parts=windows.parts,
+        revision=revision_of(windows.reads, "window_start"),
+    )
 
 
 def _windows(

@@ -221,8 +221,8 @@ class CalendarGrid:
         ]
         if not back:
             return self._point_of_day(day)
-        within = f"UNIX_MICROS({time}) >= c[0] AND UNIX_MICROS({time}) < c[1]"
-        return f"({self._point_of_day(day)} + IF(EXISTS(ARRAY({', '.join(back)}), c -> {within}), 1L, 0L))"
+        within = f"UNIX_MICROS({time}) >= _one[0] AND UNIX_MICROS({time}) < _one[1]"
+        return f"({self._point_of_day(day)} + IF(EXISTS(ARRAY({', '.join(back)}), _one -> {within}), 1L, 0L))"
 
     def start(self, point: str) -> str:
         """SQL: where the window of a point begins. Java takes the first of two midnights, and the instant of the change

@@ -1,0 +1,100 @@
+"""Operators that follow the total order, on rows that come later than the record of their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Effects, Slice, Source, Topology
+from kappa.operators import (
+    agg,
+    at_most_every,
+    deduplicate,
+    interval_join,
+    lookup,
+    newest_by,
+    newest_table_join,
+    running_total,
+    session_window,
+    table_join,
+    tumbling_window,
+)
+from kappa.testing import Input, TopologyDriver
+from kappa.topology.emission import Cuts, Emission
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = "id STRING NOT NULL, amount BIGINT"
+ONE, OTHER = (Source(topic=topic, schema=ROWS, grace="1 minute") for topic in ("ones", "others"))
+COUNT: dict[str, Any] = {"key": "id", "aggregates": {"amount": agg.count()}, "table": "t"}
+PAIRS = interval_join(ONE, OTHER, key="id", within="1 minute", tables=("l", "r")).rows
+HOURS = tumbling_window(ONE, **COUNT, size="1 hour").final
+#: What an operator reads -> the cuts under which it gets the rows of a key in one order.
+INPUTS: dict[str, tuple[Source | Emission | list[Source | Emission], Cuts]] = {
+    "a source": (ONE, "any"),
+    "two sources": ([ONE, OTHER], "time"),
+    "rows as they come": (running_total(ONE, key="id", total="n", table="t").rows, "any"),
+    "windows": (HOURS, "any"),
+    "sessions": (session_window(ONE, **COUNT, gap="1 hour").final, "any"),
+    "boundaries": (at_most_every(ONE, key="id", every="1 hour", table="t").final, "any"),
+    "runs": (deduplicate(ONE, key="id", within="1 hour", table="t", emit="final").rows, "any"),
+    "valid at their time": (table_join(ONE, OTHER, key="id", tables=("w", "v")).rows, "any"),
+    "pairs": (PAIRS, "equal"),
+    "the first of pairs": (deduplicate(PAIRS, key="id", within=None, table="t").rows, "equal"),
+    "windows of pairs": (tumbling_window(PAIRS, **COUNT, size="1 hour").final, "any"),
+    "records and windows": ([ONE, HOURS], "equal"),
+    "records and pairs": ([ONE, PAIRS], "equal"),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_result_along_the_order_is_the_same_under_the_cuts_that_keep_it(name: str) -> None:
+    of, cuts = INPUTS[name]
+    totals = running_total(of, key="id", total="so_far", table="t", rows=ROWS, since="amount", thresholds=[3])
+    first = deduplicate(of, key="id", within=None, table="t", rows=ROWS)
+    assert [totals.rows.cuts, totals.crossings.cuts, totals.tables[0].cuts] == [cuts] * 3
+    assert [first.rows.cuts, first.tables[0].cuts] == [cuts] * 2
+
+
+def test_a_result_that_waits_for_all_rows_is_the_same_under_any_cut() -> None:
+    assert deduplicate(PAIRS, key="id", within="1 hour", table="t", emit="final").rows.cuts == "any"
+    assert table_join(PAIRS, ONE, key="id", tables=("w", "v"), left_rows="id STRING").rows.cuts == "any"
+
+
+@pytest.mark.parametrize("join", [lookup, newest_table_join])
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_join_along_the_order_takes_rows_that_come_with_their_record(join: Callable[..., Any], name: str) -> None:
+    of, _ = INPUTS[name]
+    expected = "time" if name in ("a source", "two sources", "rows as they come") else "equal"
+    third = Source(topic="thirds", schema=ROWS, grace="1 minute")
+    sides = {"key": "id", "table": "t", "left_rows": ROWS, "table_rows": ROWS}
+    as_left, as_table = join(of, third, **sides), join(third, of, **sides)
+    assert [as_left.rows.cuts, as_table.rows.cuts] == [expected] * 2
+
+
+@pytest.mark.spark
+def test_the_newest_of_records_and_pairs_is_the_same_under_any_cut(spark: SparkSession) -> None:
+    paid = interval_join(ONE, OTHER, key="id", within="1 minute", tables=("l", "r"), left_rows="id STRING")
+    last = newest_by([ONE, paid.rows], key="id", table="last", rows=ROWS)
+
+    def step(slice: Slice) -> Effects:
+        pairs = paid(slice).rows
+        last(slice, slice["ones"].where("amount > 100").unionByName(pairs, allowMissingColumns=True))
+        return {}
+
+    topology = Topology(name="cuts.order", version="1", sources=[ONE, OTHER], operators=[paid, last], step=step)
+    log = [
+        Input(topic=topic, value={"id": "a", "amount": amount}, timestamp_ms=at)
+        for topic, at, amount in [("ones", 1, 0), ("others", 2, 7), ("others", 3, 9), ("others", 4, 5)]
+    ]
+    results = []
+    for slices in ([log], [log[:1], log[1:2], log[2:3], log[3:]]):
+        driver = TopologyDriver(topology, spark)
+        for records in slices:
+            driver.pipe(records)
+        results.append(driver.rows("last"))
+    assert results[0] == results[1]
+    assert results[0][0]["amount"] == 9
