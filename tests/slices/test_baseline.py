@@ -88,3 +88,10 @@ def test_only_records_missing_from_an_own_topic_are_sent_again() -> None:
     with EarlierAttempts(kafka) as attempts:  # type: ignore[arg-type]
         missing = list(attempts.missing(records))
     assert [record.value for record in missing] == [b"1", b"3"]
+
+
+def test_a_key_that_one_partition_deletes_may_be_alive_in_another() -> None:
+    kafka = Topics()
+    kafka.records["log"] = [Record("log", b"k", b"1"), Record("log", b"k", None)]  # partitions come in any order
+    with EarlierAttempts(kafka) as attempts, attempts.keys("log") as keys:  # type: ignore[arg-type]
+        assert list(keys.batches(2)) == [[b"k"]]

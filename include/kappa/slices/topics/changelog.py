@@ -133,12 +133,10 @@ class EarlierAttempts:
         self._open.close()
 
     def keys(self, topic: str) -> PagedKeys:
-        """Keys that a changelog holds and that are not deleted in it; to be closed."""
+        """Keys that a changelog holds; to be closed. One that is deleted may be alive in another partition."""
         keys = PagedKeys(self._scratch)
         for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
-            newest = dict(batch)
-            keys.add(key for key, value in newest.items() if value is not None)
-            keys.discard(key for key, value in newest.items() if value is None)
+            keys.add({key for key, _ in batch})
         return keys
 
     def missing(self, records: Iterable[Record]) -> Iterator[Record]:
