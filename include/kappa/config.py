@@ -69,8 +69,8 @@ class Config:
         cache: downloaded jars, shared by all repositories of one user.
         spark_master: Spark master of the drivers, for those who have a cluster or share a host.
         spark_conf: further Spark settings of the drivers, for those who know Spark, as a JSON object; they override
-            Kappa's own. They are in no command line, so other users of the host do not see them. Only
-            `spark.driver.extraJavaOptions` becomes arguments of the JVM.
+            Kappa's own, but for the form of times in files. They are in no command line, so other users of the host do
+            not see them. Only `spark.driver.extraJavaOptions` becomes arguments of the JVM.
         slice_records: largest span of a slice, in offsets, for hosts with less memory. It also applies to existing
             epochs, from the next start of their drivers; a plan may have a smaller number.
         slice_bytes: about as many bytes of keys, values and headers as a slice may have, for topics of large records:

@@ -13,7 +13,7 @@ from support.slices import Epoch
 from kappa.offsets.vector import Offsets
 from kappa.replay.epoch_topics import EpochTopic
 from kappa.slices.run import Sent
-from kappa.slices.topics.changelog import EarlierAttempts, write_baseline
+from kappa.slices.topics.changelog import EarlierAttempts, keys_in, write_baseline
 from kappa.wire.encoding import Record
 
 
@@ -88,3 +88,11 @@ def test_only_records_missing_from_an_own_topic_are_sent_again() -> None:
     with EarlierAttempts(kafka) as attempts:  # type: ignore[arg-type]
         missing = list(attempts.missing(records))
     assert [record.value for record in missing] == [b"1", b"3"]
+
+
+def test_a_key_that_one_partition_deletes_may_be_alive_in_another(tmp_path: Path) -> None:
+    kafka = Topics()
+    kafka.records["log"] = [Record("log", b"k", b"1"), Record("log", b"k", None)]  # partitions come in any order
+    engines = replace(Epoch(tmp_path).run.engines, broker=kafka)  # type: ignore[arg-type]
+    with keys_in(engines, "log", with_deleted=True) as keys:
+        assert list(keys.batches(2)) == [[b"k"]]

@@ -34,3 +34,4 @@ def test_effects_with_non_null_columns_are_collected_unchanged(spark: SparkSessi
     effects = collect(frames, in_one_job=in_one_job)
     for name, frame in frames.items():
         assert effects[name].sort_by(effects[name].column_names[0]).to_pylist() == frame.toArrow().to_pylist()
+        assert all(field.nullable for field in effects[name].schema), "another slice may have nulls there"

@@ -153,6 +153,44 @@ def test_a_computed_date_that_one_writer_lacks_is_refused_on_both(
     assert error.data["place"] == ("in", 2, 1)
 
 
+GOOD, BROKEN = "X'636166C3A9'", "X'636166E9'"
+
+
+@BOTH
+@pytest.mark.parametrize("of_date", DATES)
+def test_a_text_that_is_not_utf8_is_refused_at_every_depth(spark: SparkSession, of_date: str, in_memory: bool) -> None:
+    kind = of_date.replace("DATE", "STRING")
+    output = Append(name="rows", schema=f"x {kind}")
+    text = f"CAST(IF(n = 1, {BROKEN}, {GOOD}) AS STRING)"
+    of_texts = f"SELECT {DATES[of_date].format(text)} AS x, {PLACE} FROM VALUES (0L), (2L) AS t(n)"
+    rows = f"{of_texts} UNION ALL SELECT CAST(NULL AS {kind}), {PLACE} FROM VALUES (3L) AS t(n)"
+    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
+    error = refused(spark, output, rows.replace("(2L)", "(1L)"), in_memory=in_memory)
+    assert "1 of 3 rows have text in column 'x' that is not UTF-8." in str(error)
+    assert error.data["place"] == ("in", 2, 1)
+
+
+@BOTH
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_key_that_is_not_utf8_is_refused_also_where_it_is_removed(
+    spark: SparkSession, deleted: bool, in_memory: bool
+) -> None:
+    rows = f"SELECT CAST({BROKEN} AS STRING) AS id, 1L AS amount, {deleted} AS _deleted, 5L AS n"
+    error = refused(spark, STATE, f"SELECT *, {PLACE} FROM ({rows})", in_memory=in_memory)
+    assert (error.data["column"], error.data["place"]) == ("id", ("in", 2, 5))
+
+
+@BOTH
+def test_a_partition_that_is_not_utf8_is_refused(spark: SparkSession, in_memory: bool) -> None:
+    error = refused(
+        spark,
+        PARTS,
+        f"SELECT 'a' AS id, CAST({BROKEN} AS STRING) AS region, TIMESTAMP'2026-01-01' AS at",
+        in_memory=in_memory,
+    )
+    assert "text in column 'region' that is not UTF-8" in str(error)
+
+
 @BOTH
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP"])
 def test_a_partition_has_the_years_that_readers_open(spark: SparkSession, kind: str, in_memory: bool) -> None:
@@ -239,6 +277,39 @@ def test_a_refused_slice_writes_nothing_and_the_next_one_passes(spark: SparkSess
             run.abandon()
     run.pipe([entries({"id": "b", "n": 2, "region": "y"})])
     assert [row["amount"] for row in sorted(run.state("state"), key=lambda row: row["id"])] == [1, 2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_that_is_not_utf8_is_refused_and_the_next_slice_is_read(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    def decoded(slice: Any) -> Any:
+        return {"rows": slice["in"].selectExpr("CAST(value AS STRING) AS text", *ORDER)}
+
+    topology = replace(
+        POISON,
+        sources=[Source(topic="in", format="bytes")],
+        tables=[],
+        outputs=[Append(name="rows", schema="text STRING")],
+        step=decoded,
+    )
+    most = WAYS[way]
+    run: TopologyDriver | HeldSlices = (
+        TopologyDriver(topology, spark)
+        if most is None
+        else HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=50_000, arrow_rows=most)
+    )
+    run.pipe([entries(b"caf\xc3\xa9")])
+    before = snapshot(tmp_path)
+    with pytest.raises(TopologyError, match="1 of 2 rows have text in column 'text' that is not UTF-8") as refusal:
+        run.pipe([entries(b"fine"), entries(b"caf\xe9")])
+    assert refusal.value.data["place"] == ("in", 0, 2)
+    assert snapshot(tmp_path) == before
+    if isinstance(run, HeldSlices):
+        run.abandon()
+    run.pipe([entries(b"later")])
+    rows = run.rows("rows") if isinstance(run, TopologyDriver) else run.rows_in_order("rows")
+    assert sorted(row["text"] for row in rows) == ["café", "later"]
 
 
 def snapshot(lake: Path) -> list[str]:

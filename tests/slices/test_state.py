@@ -101,6 +101,31 @@ def test_rows_after_a_slice_are_the_rows_before_it_with_its_changes(spark: Spark
         assert rows.num_rows == len(expected)
 
 
+@pytest.mark.parametrize("in_one_job", [True, False])
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
+def test_a_slice_without_nulls_comes_before_and_after_nulls(
+    spark: SparkSession, tmp_path: Path, in_one_job: bool, size: int
+) -> None:
+    table = Table(name="notes", key=["id"], schema="id STRING NOT NULL, note STRING, s STRUCT<n: INT>")
+    path = str(tmp_path / "notes")
+    kinds = pa.schema({"id": pa.string(), "note": pa.string(), "s": pa.struct({"n": pa.int32()})})
+    ids = [f"customer-{number}" for number in range(size)]
+    write_deltalake(path, pa.table({"id": ids, "note": [None] * size, "s": [None] * size}, schema=kinds))
+    state, at = TableState(spark, table), contents_at(path)
+    state.frame(at)
+    for seq, (note, value) in enumerate([("'x'", "x"), ("CAST(NULL AS STRING)", None), ("'y'", "y")], start=4):
+        changed = f"SELECT 'customer-7' AS id, {note} AS note, NAMED_STRUCT('n', 7) AS s, FALSE AS _deleted"
+        effects = {"notes": spark.sql(changed), **({"other": spark.range(1)} if in_one_job else {})}
+        changes = collect(effects, in_one_job=in_one_job)["notes"]
+        merged = state.after(at, changes)
+        assert merged is not None
+        assert merged.num_rows == size
+        state.advance(changes, at, replace(at, seq=seq))
+        at = replace(at, seq=seq)
+        rows = state.frame(at).where("id IN ('customer-7', 'customer-8')").toArrow().sort_by("id").to_pylist()
+        assert [(row["note"], row["s"]) for row in rows] == [(value, {"n": 7}), (None, None)]
+
+
 def test_rows_written_by_a_merge_are_not_read_again(
     spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:

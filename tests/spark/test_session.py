@@ -7,7 +7,8 @@ import re
 import pytest
 
 from kappa.config import Config
-from kappa.spark.session import FEW_CORES, ONE_COMPILER, merge_bytes, serial_collector, settings
+from kappa.errors import ConfigError
+from kappa.spark.session import FEW_CORES, ONE_COMPILER, check_settings, merge_bytes, serial_collector, settings
 
 JAVA = "spark.driver.extraJavaOptions"
 COLLECTOR = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize=256m"
@@ -57,6 +58,17 @@ def test_settings_of_the_user_win() -> None:
     assert options == f"{COLLECTOR} -Xmn1024m -Xms1536m -XX:InitialHeapSize=3072m"
     assert session_settings(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert session_settings(**few)["spark.buffer.pageSize"] == "4m"
+
+
+@pytest.mark.parametrize("name", ["outputTimestampType", "datetimeRebaseModeInWrite", "datetimeRebaseModeInRead"])
+def test_another_form_of_times_in_files_is_refused(name: str) -> None:
+    setting = f"spark.sql.parquet.{name}"
+    value = session_settings()[setting]
+    assert session_settings(KAPPA_SPARK_CONF=f'{{"{setting}": "{value.lower()}"}}')
+    other = "INT96" if name == "outputTimestampType" else "LEGACY"
+    config = Config.from_env({"KAPPA_SPARK_CONF": f'{{"{setting}": "{other}"}}'})
+    with pytest.raises(ConfigError, match=f"KAPPA_SPARK_CONF sets {setting} to {other}"):
+        check_settings(config)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ SMALL_ROWS = 50_000
 #: The same in bytes of its files, compressed.
 SMALL_BYTES = 8 << 20
 
+#: The times of files that other programs wrote as INT96, as they are: the engine takes them for nanoseconds by itself,
+#: and one before 1677 or after 2262 for another.
+_MICROSECONDS = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: What the engine says of a file that is not there, or is shorter than its log says, or has other bytes.
 _DAMAGE = re.compile(r"(?i)not ?found|no such file|range|footer")
@@ -293,6 +296,7 @@ def execute(sql: str, relations: Mapping[str, DeltaTable]) -> pa.RecordBatchRead
     from deltalake import QueryBuilder
 
     builder = QueryBuilder()
+    builder.execute(_MICROSECONDS)
     for name, table in relations.items():
         builder.register(name, table)
     return pa.RecordBatchReader.from_stream(builder.execute(sql))

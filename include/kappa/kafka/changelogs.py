@@ -109,22 +109,28 @@ def newest_values(
 ) -> list[bytes] | None:
     """The newest value of each key of a changelog, without deleted keys, in no particular order.
 
-    Memory grows with the keys, not with the records. A key is in one partition, and one partition is in memory at a
-    time: a key whose partition changed, because partitions were added, gives several values.
+    Memory grows with the keys, not with the records. A key is in one partition, unless partitions were added, and one
+    partition is in memory at a time.
 
     Args:
         broker: Kafka.
         topic: the changelog.
         end: its ends.
         upto_seq: slice of the marker that covers the records.
-        most_keys: with more keys than this in a partition the answer is None.
-        most_bytes: with more bytes than this in the values the answer is None.
+        most_keys: largest number of keys in a partition.
+        most_bytes: most bytes of the values.
+
+    Returns:
+        None where there is more, or a key is in several partitions.
 
     Raises:
         DataLossError: the changelog has records after the marker, or lost some while it was read.
         NewerFormatError: newer code wrote records in a format that this code does not read.
     """
+    import numpy as np
+
     values: list[bytes] = []
+    hashes: list[Any] = []  # of the keys, with those that are deleted
     headers: Counter[Any] = Counter()
     low = broker.low_watermarks([topic])
     with _no_collection():
@@ -141,9 +147,11 @@ def newest_values(
                 if size > room or len(newest) > most_keys:
                     return None
             values += [value for value in newest.values() if value is not None]
+            hashes.append(np.fromiter(map(hash, newest), np.int64, len(newest)))
     check_format(max((number for number, _ in _numbers(headers, FORMAT_HEADER)), default=None), topic)
     check_late(sum(count for number, count in _numbers(headers, SEQ) if number > upto_seq), topic, upto_seq)
-    return values
+    keys = np.concatenate(hashes) if hashes else np.empty(0)
+    return values if len(np.unique(keys)) == len(keys) else None
 
 
 @contextmanager

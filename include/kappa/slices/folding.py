@@ -1,7 +1,7 @@
 """Changelogs folded back into tables: the newest row of each key, deleted keys left out.
 
-The keys of a partition are folded in the driver's memory; where they do not fit, Spark folds. Either way the changelog
-is read once, and the table written in one commit.
+The keys of a partition are folded in the driver's memory; where they do not fit, or a key is in several partitions
+because some were added, Spark folds. The table is written in one commit.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> 
     end = broker.settled_ends([topic])
     values = changelogs.newest_values(broker, topic, end, upto_seq=upto_seq, most_keys=MOST_KEYS, most_bytes=MOST_BYTES)
     if values is not None:
-        rows = rows_of(values, tables.schema_of(target))
-        if rows.group_by(list(table.key)).aggregate([]).num_rows == rows.num_rows:
-            tables.overwrite(target, rows, 0)
-            return
+        tables.overwrite(target, rows_of(values, tables.schema_of(target)), 0)
+        return
     _fold_with_spark(run, topic, end, table, upto_seq)
 
 
@@ -74,15 +72,23 @@ def _fold_with_spark(run: EpochRun, topic: str, end: Offsets, table: Table, upto
 
 
 def _newest(run: EpochRun, topic: str, end: Offsets, upto_seq: int) -> DataFrame:
-    """Per key: its newest value, the number of its records from later slices, and their newest format."""
+    """Per key: its newest value, the number of its records from later slices, and their newest format.
+
+    In a partition the offset says which value is the newest, and among partitions the slice.
+    """
     from pyspark.sql import functions as F
 
     engines = run.engines
     ranges = engines.broker.low_watermarks([topic]).span_to(end)
     raw = read_log(engines.session, engines.bootstrap_servers, topic, ranges, headers=True)
     seq, form = (F.expr(changelogs.header(name)) for name in (changelogs.SEQ, changelogs.FORMAT_HEADER))
-    return raw.groupBy("key").agg(
-        F.max_by("value", "offset").alias("value"),
+    of_partitions = raw.groupBy("key", "partition").agg(
+        F.max_by(F.struct("value", F.coalesce(seq, F.lit(-1)).alias("seq")), "offset").alias("newest"),
         F.count_if(seq > upto_seq).alias("late"),
         F.max(form).alias("format"),
+    )
+    return of_partitions.groupBy("key").agg(
+        F.max_by("newest.value", "newest.seq").alias("value"),
+        F.sum("late").alias("late"),
+        F.max("format").alias("format"),
     )

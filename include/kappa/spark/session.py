@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
+from kappa.errors import ConfigError
 from kappa.kafka import client_file
 from kappa.spark import class_data, object_store, trust_store, unix_sockets
 from kappa.spark.gateway import forget_jvm, start_jvm
@@ -90,6 +91,13 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
+#: How Spark keeps dates and times in files, as deltalake and other readers of Parquet take them. Its own default for
+#: times, INT96, is nanoseconds to them, and a time before 1677 or after 2262 is then another one.
+_FORMS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+}
 
 #: Setting of the Python that workers run. PySpark passes it over in a process that it did not start itself.
 _PYTHON = "spark.pyspark.python"
@@ -113,15 +121,15 @@ CLASSES_MB = 256
 def build_session(config: Config, app_name: str) -> SparkSession:
     """The Spark session of this process, started when there is none.
 
-    ``config.spark_conf`` overrides every setting made here. Times are UTC, ANSI mode is on, column names do not count
-    case, adaptive execution and the UI are off.
+    ``config.spark_conf`` overrides the settings made here, but for the form of times in files. Times are UTC, ANSI mode
+    is on, column names do not count case, adaptive execution and the UI are off.
 
     Args:
         config: where Spark runs, and further settings.
         app_name: what Spark shows as the application's name.
 
     Raises:
-        ConfigError: the jars cannot be resolved, or there is no Java.
+        ConfigError: the jars cannot be resolved, there is no Java, or ``config.spark_conf`` has another form of times.
     """
     # Read by pyspark when it starts the JVM and its workers; without them they run whatever is on the path.
     os.environ["PYSPARK_PYTHON"] = config.spark_conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -158,10 +166,11 @@ def check_settings(config: Config) -> None:
     """Refuse settings with which a session must not commit to the lake, before there is one.
 
     Raises:
-        ConfigError: another log store, or a setting that takes the condition of commits away.
+        ConfigError: another form of times, another log store, or a setting that takes the condition of commits away.
     """
+    conf = settings(config, ())
     if is_remote(config.lake):
-        object_store.check(settings(config, ()))
+        object_store.check(conf)
 
 
 @dataclass(kw_only=True)
@@ -310,10 +319,22 @@ def broadcast_bytes(session: SparkSession) -> int:
 
 
 def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
-    """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides."""
+    """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides.
+
+    Raises:
+        ConfigError: it has another form of times.
+    """
+    for name, value in _FORMS.items():
+        if (own := config.spark_conf.get(name, value)).upper() != value:
+            raise ConfigError(
+                f"KAPPA_SPARK_CONF sets {name} to {own}: other readers of the tables than Spark would find other times "
+                "in them. Remove it from KAPPA_SPARK_CONF.",
+                name=name,
+                value=own,
+            )
     cores = local_cores(config.spark_master)
     paths = [str(jar) for jar in sorted(jars)]
-    options = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
+    options = {**_SETTINGS, **_FORMS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
     if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
         options["spark.jars"] = ",".join(paths)
         options[JAVA_OPTIONS] = ONE_COMPILER

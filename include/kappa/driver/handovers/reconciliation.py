@@ -289,7 +289,7 @@ def _keys_in(run: EpochRun, topic: Topic, table: Table) -> DataFrame:
     assert decode is not None
     parts = [pa.schema(list(kind)).empty_table()]
     if topic.name in run.engines.broker.topics(topic.name):
-        with keys_in(run, topic.name) as keys:
+        with keys_in(run.engines, topic.name) as keys:
             for batch in keys.batches(CHUNK_ROWS):
                 rows, _ = decode(pa.array(batch, pa.binary()))
                 parts.append(pa.Table.from_struct_array(rows.filter(rows.is_valid())))

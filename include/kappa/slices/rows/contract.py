@@ -1,9 +1,9 @@
 """The one check of a step's rows: what a topology declares of them, checked before a byte is written.
 
 Columns and types are compared when effects are made (:mod:`kappa.slices.rows.effects`). The rest depends on rows:
-nulls, keys, and values that a partition cannot have. Rows in memory are counted by Arrow. Rows that Spark writes are
-counted in one pass, and in none where Spark knows that no column has a null. Only a slice that is refused looks for the
-record that a row comes from.
+nulls, keys, text that is not UTF-8, and values that a partition cannot have. Rows in memory are counted by Arrow. Rows
+that Spark writes are counted in one pass, and in none where Spark knows that nothing can be wrong. Only a slice that is
+refused looks for the record that a row comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators.origin import ORIGIN
 from kappa.operators.records import is_deleted
-from kappa.slices.rows import far_dates, nested_nulls, partition_values
+from kappa.slices.rows import nested_nulls, odd_values, partition_values
 from kappa.slices.rows.final_times import Promise
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import Column, quote, quoted
@@ -98,8 +98,8 @@ def check_rows(
 
     Raises:
         TopologyError: a column that is NOT NULL lacks a value in a row that removes nothing, a table has two rows of a
-            key, a partition cannot have a value, or a row is earlier than what its readers were told. Names effect,
-            column, count, and the place of one record.
+            key, a text is not UTF-8, a partition cannot have a value, or a row is earlier than what its readers were
+            told. Names effect, column, count, and the place of one record.
     """
     members: list[Append | Table] = [*topology.appends, *topology.tables]
     for member in members:
@@ -155,17 +155,18 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
         )
         for path in column.required
     )
-    if far := far_dates.condition(sql, column.delta):
-        rules.append(
-            Rule(
-                column=name,
-                condition=far,
-                violations=partial(far_dates.far_dates, name),
-                spares_deleted=False,
-                problem=f"have a date in column {name!r} before year -262143 or after year 262142",
-                remedy="Leave them out in the step, or give them another date.",
-            )
+    rules.extend(
+        Rule(
+            column=name,
+            condition=condition,
+            violations=partial(odd_values.odd_rows, odd, name),
+            spares_deleted=False,
+            problem=f"have {odd.problem.format(name)}",
+            remedy=f"Leave them out in the step, or {odd.remedy}.",
         )
+        for odd in (odd_values.FAR_DATES, odd_values.BROKEN_TEXTS)
+        if (condition := odd_values.condition(odd, sql, column.delta))
+    )
     if is_part and partition_values.has_limits(column):
         limits = partition_values.limits(column)
         rules.append(

@@ -111,7 +111,7 @@ def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
 
 
 def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict[str, pa.Table]:
-    """Rows of several DataFrames.
+    """Rows of several DataFrames, in columns that may be null: that none is there is known of one slice's plan only.
 
     Args:
         frames: by name.
@@ -120,8 +120,15 @@ def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict
             better be kept then.
     """
     if not in_one_job or len(frames) == 1:
-        return {name: _relaxed(frame).toArrow() for name, frame in frames.items()}
+        return {name: _arrow(_relaxed(frame)) for name, frame in frames.items()}
     return _collect_tagged(frames)
+
+
+def _arrow(frame: DataFrame) -> pa.Table:
+    import pyarrow as pa
+
+    rows = frame.toArrow()
+    return pa.Table.from_arrays(rows.columns, names=rows.column_names)
 
 
 def _relaxed(frame: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import chunks, contents_of
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.slices.topics import versioned_topics
 from kappa.slices.topics.paged_keys import PagedKeys, digest
 from kappa.slices.topics.sending import marker, sent_ends
@@ -96,13 +96,20 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     )
 
 
-def keys_in(run: EpochRun, topic: str) -> PagedKeys:
-    """Keys that a topic holds and that are not deleted in it; to be closed. No process may send to the topic."""
-    broker, keys = run.engines.broker, PagedKeys(run.engines.scratch)
+def keys_in(engines: Engines, topic: str, *, with_deleted: bool = False) -> PagedKeys:
+    """Keys that a topic holds; to be closed. No process may send to the topic.
+
+    Args:
+        engines: broker, and the folder for the keys on this host's disk.
+        topic: its name.
+        with_deleted: whether keys with a null value count: one may be alive in another partition.
+    """
+    broker, keys = engines.broker, PagedKeys(engines.scratch)
     for batch in broker.fold(topic, broker.settled_ends([topic])):
         newest = dict(batch)
-        keys.add(key for key, value in newest.items() if value is not None)
-        keys.discard(key for key, value in newest.items() if value is None)
+        keys.add(key for key, value in newest.items() if with_deleted or value is not None)
+        if not with_deleted:
+            keys.discard(key for key, value in newest.items() if value is None)
     return keys
 
 
@@ -110,7 +117,7 @@ def _write_table(run: EpochRun, state: BegunState, table: Table) -> None:
     """Write a table's rows to its changelog, then tombstones for the keys that it has no more."""
     committed, position, sender = state.committed, state.position, run.sent.opened()
     name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
-    with keys_in(run, name) as stale_keys:
+    with keys_in(run.engines, name, with_deleted=True) as stale_keys:
         for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
             part = list(changelog_records(name, table, rows, committed.seq))
