@@ -105,6 +105,17 @@ def test_an_offset_that_two_turns_sent_is_named_although_a_turn_without_its_topi
     assert problems == ("b[0] 4..5: epoch 1 (slice 1) and epoch 3 (slice 2) have sent it, once too often.",)
 
 
+def test_what_an_earlier_turn_sent_does_not_lie_ahead_of_an_epoch_that_goes_live() -> None:
+    moves, ledgers = AGAIN
+    for place, problems in {
+        4: ("b[0] 4..5: epoch 1 has sent it, and epoch 3, which stands at 4, would send it again.",),
+        5: (),
+    }.items():
+        about_to_move = (*moves[:2], move(3, 2, at(a=20, b=place), at(a=20)))
+        held = {**ledgers, 3: (read(1, "held", a=(0, 20), b=(0, place)),)}
+        assert certify("t", about_to_move, held).problems == problems
+
+
 def test_the_first_slices_of_a_new_topic_have_to_be_sent() -> None:
     moves = (move(1, None, at(a=0)), move(2, 1, at(a=10, b=4), at(a=10)))
     second = (

@@ -32,7 +32,8 @@ def certificate_of(
     """The offsets that the served tables are a view of, with the proof that each was sent by exactly one epoch.
 
     Args:
-        candidate: an epoch about to go live: its ledger must hold as well.
+        candidate: an epoch about to go live: its ledger must hold as well. Once the live epoch has yielded to it, the
+            certificate is that of the move that follows.
         ledgers: path -> ledger, those that are open already: only their new rows are read. Others are added.
         is_brief: take consecutive slices as one, as roll-ups do: quicker, and a problem then names all of them.
     """
@@ -46,10 +47,10 @@ def certificate_of(
         if root_start is not None:
             starts[epoch], read_starts[epoch] = root_start, starts[epoch]
     moves = tuple(move_facts(record, yields))
-    if not moves and candidate is not None:
-        # Nothing was ever live: the proof is of the candidate's own ledger.
+    yielded = None if record.handover is None else yields.get(record.live_epoch(), {}).get(record.handover.n)
+    if candidate is not None and (not moves or yielded is not None):
         at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
-        moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
+        moves = (*moves, MoveFacts(epoch=candidate, from_epoch=record.live, at=at, yielded=yielded))
     certificate = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
     backfilled = {epoch: tuple(map(backfill_text, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
