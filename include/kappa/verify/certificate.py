@@ -16,7 +16,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.rollup import runs_of
 from kappa.record.slice_runs import extended
 from kappa.replay.proof.certificate import Certificate, MoveFacts
-from kappa.replay.proof.certify import certify
+from kappa.replay.proof.certify import certify, sent_upto
 from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 
@@ -104,6 +104,17 @@ def ledgers_of(
             path = EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger
             by_epoch[epoch] = ledgers.setdefault(path, Ledger(path))
     return by_epoch
+
+
+def sent_in_turns(lake: str, record: TopologyRecord, ledgers: MutableMapping[str, Ledger]) -> Offsets:
+    """The furthest offsets that epochs have sent in turns that are over, in root topics.
+
+    Args:
+        ledgers: as :func:`certificate_of` takes them.
+    """
+    by_epoch = ledgers_of(lake, record, None, ledgers)
+    yields = {epoch: ledger.state().yields for epoch, ledger in by_epoch.items()}
+    return sent_upto(tuple(move_facts(record, yields)))
 
 
 def _moved_together(record: TopologyRecord) -> Iterable[str]:

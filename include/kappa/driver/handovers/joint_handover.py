@@ -27,11 +27,11 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import BegunState, begun
 from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
 from kappa.record.topology_records import TopologyRecords
-from kappa.replay.chains import Key, is_at
+from kappa.replay.chains import Key, is_at, is_reached
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import yield_at
 from kappa.verify.attestation import attested
-from kappa.verify.certificate import certificate_of
+from kappa.verify.certificate import certificate_of, sent_in_turns
 
 
 @dataclass(kw_only=True)
@@ -170,8 +170,12 @@ class Group:
         new = self._ledger(name, epoch).state()
         is_bound = bool(record.epoch(live).bound or record.epoch(epoch).bound)
         is_there = isinstance(new, BegunState) and new.open_plan is None and new.baseline_seq is not None
-        if not is_there or not is_at(begun(old).standing, begun(new).standing, is_bound=is_bound):
-            return f"epoch {epoch} of {name!r} is not where epoch {live} yielded"
+        if (
+            not is_there
+            or not is_at(begun(old).standing, begun(new).standing, is_bound=is_bound)
+            or not is_reached(sent_in_turns(self.config.lake, record, self.ledgers), begun(new).standing)
+        ):
+            return f"epoch {epoch} of {name!r} is not where epoch {live} yielded and those before it stopped"
         if self.extras(record, handover) is None:
             return f"epoch {epoch} of {name!r} has not compared its tables yet"
         return ""

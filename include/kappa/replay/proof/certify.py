@@ -168,6 +168,15 @@ def _turns(moves: Sequence[MoveFacts], at: Offsets) -> list[_Turn]:
     return [_Turn(epoch=move.epoch, start=move.at, end=end) for move, end in zip(moves, (*ends, at), strict=False)]
 
 
+def sent_upto(moves: Sequence[MoveFacts]) -> Offsets:
+    """The furthest offset of each partition that was sent in the turns that are over.
+
+    An epoch that goes live stands there or beyond in the topics that it reads: it would send the rest again.
+    """
+    ends = [span for turn in _turns(moves, Offsets())[:-1] for span in turn.spans]
+    return Offsets.of((span.at, span.end) for span in sorted(ends, key=lambda span: span.end))
+
+
 def _unbroken(moves: Sequence[MoveFacts], at: Offsets | None) -> list[str]:
     problems = []
     for before, move in zip((None, *moves), moves, strict=False):
