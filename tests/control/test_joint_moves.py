@@ -249,13 +249,15 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     assert [(e.topology, e.event, e.epoch) for e in moved] == [("a.b", "moved", 2), ("a.c", "moved", 2)]
     for event in moved:
         assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
+        assert event.detail["yielded"] == AT
         assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
     assert cutover.is_live(config, BOTH)
 
 
+@pytest.mark.parametrize("is_dropped", [False, True])
 @pytest.mark.parametrize(("place", "is_in_place"), [(6, False), (7, True)])
 def test_an_epoch_is_in_place_once_it_has_read_what_an_epoch_before_the_live_one_sent(
-    config: Config, monkeypatch: pytest.MonkeyPatch, place: int, is_in_place: bool
+    config: Config, monkeypatch: pytest.MonkeyPatch, place: int, is_in_place: bool, is_dropped: bool
 ) -> None:
     def moves(epoch: int, **detail: Any) -> None:
         epoch_record.tell(config, "a.d", epoch, "moved", by_event={"moved": detail})
@@ -265,7 +267,10 @@ def test_an_epoch_is_in_place_once_it_has_read_what_an_epoch_before_the_live_one
     tell(config, "a.d", 2, *SECOND)
     control.cut_over(config, "a.d", 2, actor="ada", reason="reads one topic less")
     first = handover(config, "a.d").n
-    moves(2, **{"from": 1, "at": {"pos": {"0": 5}}, "handover": first})
+    yielded = {"yielded": {"pos": {"0": 5}, "more": {"0": 7}}} if is_dropped else {}  # rows of earlier code lack it
+    moves(2, **{"from": 1, "at": {"pos": {"0": 5}}, "handover": first, **yielded})
+    if is_dropped:
+        tell(config, "a.d", 1, "dropped")
     tell(config, "a.d", 3, *SECOND)
     control.cut_over(config, "a.d", 3, actor="ada", reason="reads both")
     second = handover(config, "a.d")

@@ -138,13 +138,14 @@ def move_facts(record: TopologyRecord, yields: Mapping[int, Mapping[int, Offsets
 
     Args:
         record: the topology.
-        yields: epoch -> handover -> where the epoch yielded for it.
+        yields: epoch -> handover -> where the epoch yielded for it; for moves that earlier code has put on record.
     """
     for move in record.moves:
         old = move.detail["from"]
+        yielded = yields.get(old, {}).get(move.detail.get("handover", 0))
         yield MoveFacts(
             epoch=move.epoch,
             from_epoch=old,
             at=Offsets.from_json(move.detail["at"]),
-            yielded=yields.get(old, {}).get(move.detail.get("handover", 0)),
+            yielded=Offsets.from_json(move.detail["yielded"]) if "yielded" in move.detail else yielded,
         )

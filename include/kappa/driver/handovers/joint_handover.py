@@ -114,7 +114,11 @@ class Group:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
         states = {name: self._ledger(name, epoch).begun() for name, epoch in new_epochs.items()}
-        extras = {name: self._extras(record) for name, record in members.items()}
+        yielded = {name: self._ledger(name, record.live_epoch()).begun().standing for name, record in members.items()}
+        extras = {
+            name: {**(self._extras(record) or {}), "yielded": yielded[name].as_dict()}
+            for name, record in members.items()
+        }
         crash_point("move.ready")
 
         def decide(now: Now) -> Sequence[Event]:
@@ -127,7 +131,7 @@ class Group:
             check_moves(now.records, new_epochs)
             at = clock.now()
             return [
-                moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
+                moved(record, record.handover, states[name], certificates[name], extras[name], at=at)
                 for name, record in sorted(pending.items())
                 if record.handover is not None
             ]
