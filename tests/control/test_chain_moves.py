@@ -265,6 +265,22 @@ def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, 
         before = end
 
 
+def test_a_certificate_before_a_move_is_that_of_the_move(config: Config) -> None:
+    from kappa.verify.certificate import certificate_of
+
+    both(config)
+    chained_commits(config, 1, "live", (20, 9, 20))
+    chained_commits(config, 2, "held", (20, 9, 20))
+    handover = Epochs(config.lake).record("b").handover
+    assert handover is not None
+    before = certificate_of(config.lake, Epochs(config.lake).record("b"), candidate=2)
+    assert (before.at_epoch, before.at) == (1, root(9)), "the live epoch sends on"
+    detail = {"handover": handover.n, "at": root(9).as_dict()}
+    ledger(config, "b", 1).append(LedgerRow(kind="yield", seq=1, writer="w", at=handover.at, detail=detail))
+    about_to_move = certificate_of(config.lake, Epochs(config.lake).record("b"), candidate=2)
+    assert (about_to_move.at_epoch, about_to_move.at) == (2, root(9))
+
+
 def test_a_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_too(config: Config) -> None:
     from kappa.verify.certificate import certificate_of
 

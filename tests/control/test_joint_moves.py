@@ -249,8 +249,47 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     assert [(e.topology, e.event, e.epoch) for e in moved] == [("a.b", "moved", 2), ("a.c", "moved", 2)]
     for event in moved:
         assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
+        assert event.detail["yielded"] == AT
         assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
     assert cutover.is_live(config, BOTH)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize(("place", "is_in_place"), [(6, False), (7, True)])
+def test_an_epoch_is_in_place_once_it_has_read_what_an_epoch_before_the_live_one_sent(
+    config: Config, monkeypatch: pytest.MonkeyPatch, place: int, is_in_place: bool, is_dropped: bool
+) -> None:
+    def moves(epoch: int, **detail: Any) -> None:
+        epoch_record.tell(config, "a.d", epoch, "moved", by_event={"moved": detail})
+
+    tell(config, "a.d", 1, *FIRST[:-1])
+    moves(1, **{"from": None, "at": {"pos": {"0": 0}, "more": {"0": 0}}})
+    tell(config, "a.d", 2, *SECOND)
+    control.cut_over(config, "a.d", 2, actor="ada", reason="reads one topic less")
+    first = handover(config, "a.d").n
+    yielded = {"yielded": {"pos": {"0": 5}, "more": {"0": 7}}} if is_dropped else {}  # rows of earlier code lack it
+    moves(2, **{"from": 1, "at": {"pos": {"0": 5}}, "handover": first, **yielded})
+    if is_dropped:
+        tell(config, "a.d", 1, "dropped")
+    tell(config, "a.d", 3, *SECOND)
+    control.cut_over(config, "a.d", 3, actor="ada", reason="reads both")
+    second = handover(config, "a.d")
+    stands = {1: {"pos": 5, "more": 7}, 2: {"pos": 9}, 3: {"pos": 9, "more": place}}
+    for epoch, offsets in stands.items():
+        ledger = Ledger(EpochPaths(lake=config.lake, topology="a.d", epoch=epoch).ledger)
+        ledger.create()
+        ledger.claim("w", CODE, LedgerState())
+        ranges = tuple(OffsetRange(topic=topic, partition=0, start=0, end=end) for topic, end in offsets.items())
+        ledger.append(LedgerRow(kind="commit", seq=0, writer="w", at=second.at, ranges=ranges))
+        if epoch == 3:
+            ledger.append(LedgerRow(kind="baseline", seq=0, writer="w", at=second.at))
+            continue
+        detail = {"handover": {1: first, 2: second.n}[epoch], "at": ledger.begun().standing.as_dict()}
+        ledger.append(LedgerRow(kind="yield", seq=0, writer="w", at=second.at, detail=detail))
+    monkeypatch.setattr(joint_handover.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
+    missing = joint_handover.Group(config=config, epochs=Epochs(config.lake)).missing(second)
+    expected = "" if is_in_place else "epoch 3 of 'a.d' is not where epoch 2 yielded and those before it stopped"
+    assert missing == expected
 
 
 def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

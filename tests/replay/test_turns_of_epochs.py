@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.proof.certificate import Certificate, MoveFacts, SliceFacts
-from kappa.replay.proof.certify import certify
+from kappa.replay.proof.certify import certify, sent_upto
 
 
 def at(**offsets: int) -> Offsets:
@@ -105,6 +105,17 @@ def test_an_offset_that_two_turns_sent_is_named_although_a_turn_without_its_topi
     assert problems == ("b[0] 4..5: epoch 1 (slice 1) and epoch 3 (slice 2) have sent it, once too often.",)
 
 
+def test_what_an_earlier_turn_sent_does_not_lie_ahead_of_an_epoch_that_goes_live() -> None:
+    moves, ledgers = AGAIN
+    for place, problems in {
+        4: ("b[0] 4..5: epoch 1 has sent it, and epoch 3, which stands at 4, would send it again.",),
+        5: (),
+    }.items():
+        about_to_move = (*moves[:2], move(3, 2, at(a=20, b=place), at(a=20)))
+        held = {**ledgers, 3: (read(1, "held", a=(0, 20), b=(0, place)),)}
+        assert certify("t", about_to_move, held).problems == problems
+
+
 def test_the_first_slices_of_a_new_topic_have_to_be_sent() -> None:
     moves = (move(1, None, at(a=0)), move(2, 1, at(a=10, b=4), at(a=10)))
     second = (
@@ -182,7 +193,8 @@ class History:
 
     def apart(self, epoch: Epoch) -> dict[str, int]:
         """Ends of topics that the live epoch may not read: what was sent of them before is not sent again."""
-        firsts = {topic: max(one.offsets.get(topic, 0) for one in self.epochs.values()) for topic in epoch.offsets}
+        sent = sent_upto(self.moves)
+        firsts = {topic: max(first, sent.get(topic, 0) or 0) for topic, first in epoch.offsets.items()}
         return {topic: self.draw(st.integers(first, self.log[topic])) for topic, first in firsts.items()}
 
     def turn(self, number: int) -> None:
@@ -212,10 +224,10 @@ class History:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
+def histories(draw: st.DrawFn, least: int = 1) -> History:
     history = History(draw=draw)
     history.grows()
-    numbers = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
+    numbers = draw(st.lists(st.integers(1, 3), min_size=least, max_size=6))
     for number in numbers:
         if not history.moves or history.moves[-1].epoch != number:
             history.turn(number)
@@ -232,6 +244,15 @@ def named_gaps(certificate: Certificate) -> set[tuple[str, int]]:
         start, end = map(int, span.split(".."))
         offsets |= {(place.removesuffix("[0]"), offset) for offset in range(start, end)}
     return offsets
+
+
+@given(histories(least=4))
+def test_an_epoch_that_has_read_what_earlier_turns_sent_sends_nothing_again(history: History) -> None:
+    ranges = [
+        item for epoch in history.epochs.values() for one in epoch.slices if one.sends == "live" for item in one.ranges
+    ]
+    sent = [(item.topic, offset) for item in ranges for offset in range(item.start, item.end)]
+    assert len(sent) == len(set(sent))
 
 
 @given(histories(), st.data())

@@ -30,6 +30,7 @@ from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState
+from kappa.replay.chains import is_reached
 from kappa.slices.places import check_topics, recorded
 from kappa.slices.topics import ownership, turns
 from kappa.slices.writing import check_mask
@@ -37,6 +38,7 @@ from kappa.store.stores import store_of
 from kappa.topology import registry
 from kappa.topology.earlier_code import earlier_code
 from kappa.verify import attestation
+from kappa.verify.certificate import sent_in_turns
 
 log = structlog.get_logger("kappa.driver.driver")
 
@@ -72,6 +74,7 @@ class DrivenEpoch:
         self.code = code or self.record().epoch(epoch).code
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
         self._followed: Ledger | None = None
+        self._ledgers: dict[str, Ledger] = {}
         self._published: dict[str, PublishedTable] = {}
         self._owns_names = False
 
@@ -127,13 +130,22 @@ class DrivenEpoch:
         return lag + state.position.only(apart.topics).count_to(apart)
 
     def ends_apart(self, broker: Broker, state: BegunState, live: Offsets) -> Offsets:
-        """Where those topics end now that this epoch reads as they are, and that one that stands at ``live`` does not.
+        """Where those topics end now that this epoch reads, and that one that stands at ``live`` does not.
 
-        There is no commit in them to follow.
+        There is no commit in them to follow. A versioned topic ends where its epoch has committed, and is one of them
+        if no root topic of it is read.
         """
         position = state.position
         own = sorted(set(position.topics) - set(live.topics) - {one.topic for one in self.plan.bound.values()})
-        return position.only(own).merge(broker.stable_offsets(own)) if own else Offsets()
+        ends = position.only(own).merge(broker.stable_offsets(own)) if own else Offsets()
+        for sent in self.upstreams.ahead(state.standing).values():
+            if sent and not set(sent[-1].standing.topics) & set(live.topics):
+                ends = ends.merge(sent[-1].ends)
+        return ends
+
+    def has_read_what_was_sent(self, record: TopologyRecord) -> bool:
+        """Whether no epoch has sent beyond where this one stands; but for the live one, which sends on."""
+        return is_reached(sent_in_turns(self.config.lake, record, self._ledgers), self.ledger.begun().standing)
 
     def is_chained(self, record: TopologyRecord) -> bool:
         """Whether this epoch or the live one reads versioned topics of others."""

@@ -154,13 +154,11 @@ class UpstreamCuts:
         return self._epoch.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
 
     def apart(self, state: BegunState, live: Offsets, most: int) -> Cut | None:
-        own = self._apart_cut(state, live, most)
-        standing = state.standing.merge(own)
-        return None if standing == state.standing else Cut(end=state.position.merge(own), standing=standing)
+        return self.towards(state, state.standing.only(live.topics), most)
 
     def _apart_cut(self, state: BegunState, live: Offsets, most: int) -> Offsets:
-        """Where a slice ends in topics of its own, which the live epoch does not read; cut by time."""
-        end = self._epoch.ends_apart(self._engines.broker, state, live)
+        """Where a slice ends in topics as they are that the live epoch does not read; cut by time."""
+        end = self._epoch.ends_apart(self._engines.broker, state, live).only(self._direct())
         return cut_by_time(self._engines.time_index(), state, end, most) if len(end) else end
 
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:

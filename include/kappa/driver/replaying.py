@@ -217,7 +217,7 @@ class Replay:
         lag = self._epoch.lag_to_live(self._engines.broker, record)
         is_near = lag <= self._epoch.plan.request.slice_records * CAUGHT_UP_SHARE
         # It may be between two commits of the live epoch, where nothing can be compared.
-        if is_near and self._is_level(record):
+        if is_near and self._is_level(record) and self._epoch.has_read_what_was_sent(record):
             self._epoch.event("caught_up", seq=self._epoch.ledger.state().seq, lag=lag)
         elif not has_moved:
             voice.say("waiting for the epochs that it reads to come to where the live epoch stands")

@@ -114,7 +114,8 @@ class Slices:
     def follow(self, record: TopologyRecord, what: str) -> bool:
         """One held slice that ends on a commit of the live epoch or leads to one; False when there is none.
 
-        What the live epoch does not read is read meanwhile, until a handover is asked for: the rest is sent after it.
+        What the live epoch does not read is read meanwhile, until a handover is asked for: the rest is sent after it,
+        but for what another epoch has sent.
         """
         if record.live is None:
             return False
@@ -128,7 +129,8 @@ class Slices:
                 break
             ahead.insert(0, end)
         if not ahead:
-            return record.handover is None and self._read_apart(state, theirs.standing, what)
+            may_read = record.handover is None or not self._epoch.has_read_what_was_sent(record)
+            return may_read and self._read_apart(state, theirs.standing, what)
         # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of
         # theirs.
         is_far = theirs.rolled is not None or is_shrunk(state)

@@ -115,6 +115,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
     "moved": {
         "from": Field("number or null", "the epoch that was live"),
         "at": _STANDING,
+        "yielded": Field("offsets", "where the epoch that was live stopped; absent for a first epoch"),
         "seq": Field("number", "its last slice"),
         "handover": Field("number or null", "the event of the request; null for a first epoch"),
         "plan": Field("text", "hash of its plan"),

@@ -16,7 +16,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.rollup import runs_of
 from kappa.record.slice_runs import extended
 from kappa.replay.proof.certificate import Certificate, MoveFacts
-from kappa.replay.proof.certify import certify
+from kappa.replay.proof.certify import certify, sent_upto
 from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 
@@ -32,7 +32,8 @@ def certificate_of(
     """The offsets that the served tables are a view of, with the proof that each was sent by exactly one epoch.
 
     Args:
-        candidate: an epoch about to go live: its ledger must hold as well.
+        candidate: an epoch about to go live: its ledger must hold as well. Once the live epoch has yielded to it, the
+            certificate is that of the move that follows.
         ledgers: path -> ledger, those that are open already: only their new rows are read. Others are added.
         is_brief: take consecutive slices as one, as roll-ups do: quicker, and a problem then names all of them.
     """
@@ -46,10 +47,10 @@ def certificate_of(
         if root_start is not None:
             starts[epoch], read_starts[epoch] = root_start, starts[epoch]
     moves = tuple(move_facts(record, yields))
-    if not moves and candidate is not None:
-        # Nothing was ever live: the proof is of the candidate's own ledger.
+    yielded = None if record.handover is None else yields.get(record.live_epoch(), {}).get(record.handover.n)
+    if candidate is not None and (not moves or yielded is not None):
         at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
-        moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
+        moves = (*moves, MoveFacts(epoch=candidate, from_epoch=record.live, at=at, yielded=yielded))
     certificate = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
     backfilled = {epoch: tuple(map(backfill_text, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
@@ -105,6 +106,17 @@ def ledgers_of(
     return by_epoch
 
 
+def sent_in_turns(lake: str, record: TopologyRecord, ledgers: MutableMapping[str, Ledger]) -> Offsets:
+    """The furthest offsets that epochs have sent in turns that are over, in root topics.
+
+    Args:
+        ledgers: as :func:`certificate_of` takes them.
+    """
+    by_epoch = ledgers_of(lake, record, None, ledgers)
+    yields = {epoch: ledger.state().yields for epoch, ledger in by_epoch.items()}
+    return sent_upto(tuple(move_facts(record, yields)))
+
+
 def _moved_together(record: TopologyRecord) -> Iterable[str]:
     """Moves of several topologies at once, in words."""
     for move in record.moves:
@@ -126,13 +138,14 @@ def move_facts(record: TopologyRecord, yields: Mapping[int, Mapping[int, Offsets
 
     Args:
         record: the topology.
-        yields: epoch -> handover -> where the epoch yielded for it.
+        yields: epoch -> handover -> where the epoch yielded for it; for moves that earlier code has put on record.
     """
     for move in record.moves:
         old = move.detail["from"]
+        yielded = yields.get(old, {}).get(move.detail.get("handover", 0))
         yield MoveFacts(
             epoch=move.epoch,
             from_epoch=old,
             at=Offsets.from_json(move.detail["at"]),
-            yielded=yields.get(old, {}).get(move.detail.get("handover", 0)),
+            yielded=Offsets.from_json(move.detail["yielded"]) if "yielded" in move.detail else yielded,
         )

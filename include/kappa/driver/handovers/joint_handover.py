@@ -27,11 +27,11 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import BegunState, begun
 from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
 from kappa.record.topology_records import TopologyRecords
-from kappa.replay.chains import Key, is_at
+from kappa.replay.chains import Key, is_at, is_reached
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import yield_at
 from kappa.verify.attestation import attested
-from kappa.verify.certificate import certificate_of
+from kappa.verify.certificate import certificate_of, sent_in_turns
 
 
 @dataclass(kw_only=True)
@@ -114,7 +114,11 @@ class Group:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
         states = {name: self._ledger(name, epoch).begun() for name, epoch in new_epochs.items()}
-        extras = {name: self._extras(record) for name, record in members.items()}
+        yielded = {name: self._ledger(name, record.live_epoch()).begun().standing for name, record in members.items()}
+        extras = {
+            name: {**(self._extras(record) or {}), "yielded": yielded[name].as_dict()}
+            for name, record in members.items()
+        }
         crash_point("move.ready")
 
         def decide(now: Now) -> Sequence[Event]:
@@ -127,7 +131,7 @@ class Group:
             check_moves(now.records, new_epochs)
             at = clock.now()
             return [
-                moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
+                moved(record, record.handover, states[name], certificates[name], extras[name], at=at)
                 for name, record in sorted(pending.items())
                 if record.handover is not None
             ]
@@ -170,8 +174,12 @@ class Group:
         new = self._ledger(name, epoch).state()
         is_bound = bool(record.epoch(live).bound or record.epoch(epoch).bound)
         is_there = isinstance(new, BegunState) and new.open_plan is None and new.baseline_seq is not None
-        if not is_there or not is_at(begun(old).standing, begun(new).standing, is_bound=is_bound):
-            return f"epoch {epoch} of {name!r} is not where epoch {live} yielded"
+        if (
+            not is_there
+            or not is_at(begun(old).standing, begun(new).standing, is_bound=is_bound)
+            or not is_reached(sent_in_turns(self.config.lake, record, self.ledgers), begun(new).standing)
+        ):
+            return f"epoch {epoch} of {name!r} is not where epoch {live} yielded and those before it stopped"
         if self.extras(record, handover) is None:
             return f"epoch {epoch} of {name!r} has not compared its tables yet"
         return ""

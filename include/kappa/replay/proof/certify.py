@@ -26,7 +26,7 @@ def certify(
        made from.
     2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset of
        a topic that the live epoch of that time reads exactly once, and each epoch sent only while the pointer was at
-       it.
+       it. Nothing that an earlier turn sent lies ahead of the live epoch.
     3. In each slice, rows read = rows parsed + dead letters + records set aside, and no more than the offsets spanned.
 
     Args:
@@ -57,6 +57,7 @@ def certify(
     problems += _unbroken(moves, at if at_epoch in ledgers else None)
     problems += _not_once(sending, turns, dropped)
     problems += _out_of_turn(sending, turns)
+    problems += _sent_again(turns, at)
     return Certificate(
         topology=topology,
         at_epoch=at_epoch,
@@ -167,6 +168,15 @@ def _turns(moves: Sequence[MoveFacts], at: Offsets) -> list[_Turn]:
     return [_Turn(epoch=move.epoch, start=move.at, end=end) for move, end in zip(moves, (*ends, at), strict=False)]
 
 
+def sent_upto(moves: Sequence[MoveFacts]) -> Offsets:
+    """The furthest offset of each partition that was sent in the turns that are over.
+
+    An epoch that goes live stands there or beyond in the topics that it reads: it would send the rest again.
+    """
+    ends = [span for turn in _turns(moves, Offsets())[:-1] for span in turn.spans]
+    return Offsets.of((span.at, span.end) for span in sorted(ends, key=lambda span: span.end))
+
+
 def _unbroken(moves: Sequence[MoveFacts], at: Offsets | None) -> list[str]:
     problems = []
     for before, move in zip((None, *moves), moves, strict=False):
@@ -242,6 +252,17 @@ def _out_of_turn(sending: Sequence[tuple[int, SliceFacts]], turns: Sequence[_Tur
         for epoch, slice_ in sending
         for range_ in slice_.ranges
         if not is_in_turn(epoch, range_)
+    ]
+
+
+def _sent_again(turns: Sequence[_Turn], at: Offsets) -> list[str]:
+    """Offsets of earlier turns that lie ahead of the live epoch, which sends what it reads."""
+    return [
+        f"{replace(span, start=max(span.start, position))}: epoch {turn.epoch} has sent it, and epoch "
+        f"{turns[-1].epoch}, which stands at {position}, would send it again."
+        for turn in turns[:-1]
+        for span in turn.spans
+        if span.topic in at.topics and (position := at.get(*span.at) or 0) < span.end
     ]
 
 
