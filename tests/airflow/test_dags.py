@@ -7,6 +7,7 @@ import pytest
 from airflow.sdk import RetryAction
 from support.airflow_stack import FAKES
 from support.dag_files import REPOSITORY, SHIPPED, last_line
+from support.odd_texts import UNPARSED
 from support.scripts import load
 
 from kappa import clock
@@ -69,7 +70,8 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     folder = tmp_path / "topologies"
     folder.mkdir()
     (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
-    (folder / "broken.py").write_text("def")
+    for number, text in enumerate(UNPARSED.values()):
+        (folder / f"broken_{number}.py").write_bytes(text)
     bag = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
     verbs = ("abort", "backfill", "cutover", "rebuild", "replay", "rollback", "stream")
     assert (bag["errors"], bag["dags"]) == (

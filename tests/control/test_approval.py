@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.odd_texts import PARSED, UNPARSED
 
 from kappa import control
 from kappa.config import Config
@@ -20,6 +21,7 @@ from kappa.errors import ConfigError, IllegalTransitionError, MoveRefusedError, 
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
+from kappa.record import code as code_store
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
@@ -41,9 +43,9 @@ REPORT = DiffReport(
 )
 
 
-def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport = REPORT) -> None:
+def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport = REPORT, code: str = "") -> None:
     for name in names:
-        detail: dict[str, Any] = {"code": f"c{epoch}", "from": None, "at": '{"pos": {"0": 0}}'}
+        detail: dict[str, Any] = {"code": code or f"c{epoch}", "from": None, "at": '{"pos": {"0": 0}}'}
         if name == "verified":
             detail |= {"verdict": report.verdict, "report": report.to_json()}
         Epochs(config.lake).add("a.b", epoch, name, actor="test", **detail)
@@ -242,6 +244,35 @@ def test_an_epoch_that_comes_back_needs_no_approval(config: Config) -> None:
     put(config, 1, ("recalled", "caught_up"))
     cut_over(config, 1)
     assert record(config).handover is not None
+
+
+@pytest.mark.parametrize("odd", [*UNPARSED.values(), *(before + b"X = 1" for before, _ in PARSED.values())])
+def test_a_file_beside_a_topology_hinders_no_move_of_it_and_no_way_back(config: Config, odd: bytes) -> None:
+    put(config, 2, ("aborted",))
+    asks_for(config, "1")
+    (config.topologies / "odd.py").write_bytes(odd)
+    code = code_store.store(config.lake, config.topologies, "a.b")
+    (config.topologies / "odd.py").unlink()
+    put(config, 3, SECOND, replace(REPORT, candidate_epoch=3), code)
+    with pytest.raises(MoveRefusedError, match="was not approved"):
+        cut_over(config, 3)
+    approval.approve(config, control.approval_terms(config, "a.b", 3), actor="ann", reason="")
+    cut_over(config, 3)
+    put(config, 3, ("moved",), code=code)
+    put(config, 1, ("recalled", "caught_up"))
+    cut_over(config, 1)
+    handover = record(config).handover
+    assert handover is not None and handover.epoch == 1 and approval.required(config, record(config), 1) == 0
+
+
+def test_stored_code_asks_by_the_file_of_the_topology_and_for_one_person_where_that_is_not_read(config: Config) -> None:
+    asks_for(config, "2")
+    code = code_store.store(config.lake, config.topologies, "a.b")
+    (config.topologies / "_drafts.py").write_text("Topology(name='c.d', version='2', approvals=2)")
+    asks_for(config, "0")
+    drafts = code_store.store(config.lake, config.topologies, "a.b")
+    assert [code_store.approvals(config.lake, one, "a.b") for one in (code, drafts)] == [2, 0]
+    assert [code_store.approvals(config.lake, one, "c.d") for one in (code, drafts, "gone")] == [1, 1, 0]
 
 
 def test_what_changed_since_is_approved_anew(config: Config) -> None:

@@ -287,6 +287,18 @@ def test_code_of_a_driver_that_ran_other_code_than_was_planned_stays(config: Con
     assert look(config, after=OLD).leftovers == ()
 
 
+def test_a_heartbeat_that_newer_code_wrote_keeps_what_is_of_its_epoch_alone(config: Config) -> None:
+    for number in (5, 6):
+        write(paths(config, number).heartbeat, json.dumps({"format": heartbeat.FORMAT + 1}))
+        write(code_file(config.lake, f"code{number}"))
+    write(code_file(config.lake, "stranger"))
+    write(f"{paths(config, 4).root}/file")
+    inventory = look(config, after=OLD)
+    assert names_of(inventory) == {"e0004", "stranger.zip"}
+    (of_newer,) = inventory.lookalikes
+    assert of_newer.name.endswith("e0005") and "its driver has not ended yet" in of_newer.reason
+
+
 def test_code_that_a_process_runs_from_stays(config: Config) -> None:
     script = write(config.home / "code" / "stranger" / "run.py", "input()")
     process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import typer.main
+from confluent_kafka import Producer
 from deltalake import DeltaTable, write_deltalake
+from support.epochs import plain_settings
 from support.page_lake import CANDIDATE, TopologyStory, steady
 from typer.testing import CliRunner
 
@@ -271,6 +273,10 @@ def set_aside(world: World) -> None:
     world.deploy()
     story = world.story(code=code.store(world.config.lake, world.config.topologies, NAME))
     end = Ledger(story.paths(1).ledger).state().position[TOPIC, 0]
+    producer = Producer(plain_settings(world.config.bootstrap_servers))
+    for _ in range(end + 3):
+        producer.produce(TOPIC, b"")
+    assert producer.flush(30) == 0
     world.walk("set-aside", NAME, "--offset", f"{end}-{end + 2}", "--unreadable", "--reason", "the disk")
 
 
@@ -411,7 +417,6 @@ ALONE: Mapping[str, Callable[[World], None]] = {
     "cutover": cutover,
     "approve, reject": approval,
     "savepoint create, savepoint drop": savepoint,
-    "set-aside": set_aside,
     "upgrade": upgrade,
     "upgrade --all": upgrade_of_all,
     "restore": restore,
@@ -428,6 +433,7 @@ WITH_A_BROKER: Mapping[str, Callable[[World], None]] = {
     "rollback": rolled_back,
     "abort, retire": removal,
     "housekeeping": housekeeping,
+    "set-aside": set_aside,
     "topics create": topics,
     "offsets": offsets,
     "archive start": archive_start,

@@ -75,8 +75,9 @@ def test_a_refused_record_is_named_set_aside_and_brought_in_later(stream: Lab) -
         (("--partition", "0", "--offset", "60"), r"\[0\] holds 0 to 4, without 60"),
         (("--partition", "7", "--offset", "2"), r"has no partition 7; it has 0, 1"),
     ):
-        with pytest.raises(UsageError, match=why):
-            stream.output_of("set-aside", stream.name, *words)
+        for how in ((), ("--unreadable",)):
+            with pytest.raises(UsageError, match=why):
+                stream.output_of("set-aside", stream.name, *words, *how)
     call = ("set-aside", stream.name, "--partition", "0", "--offset", "2")
     shown = stream.output_of(*call)
     assert "1 records in" in shown and "bytes, hash " in shown and "Nothing was changed" in shown

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kappa import control
+from kappa.replay.stages import Stage
 from kappa.topology.registry import load_apart
 from kappa.verify import sent_records
 from kappa.verify.trial import Trial, trial
@@ -39,11 +41,17 @@ topology = Topology(
     step=step,
 )
 """
+#: The same without the versioned topic, which an epoch fills before its first slice.
+UNVERSIONED = "".join(line for line in TOPOLOGY.splitlines(keepends=True) if "versioned" not in line)
+
+
+def deploy(stream: Lab, template: str) -> None:
+    (stream.config.topologies / "balances.py").write_text(template.format(topic=stream.topic, name=stream.name))
 
 
 def begun(stream: Lab) -> int:
     """A live epoch of three slices."""
-    (stream.config.topologies / "balances.py").write_text(TOPOLOGY.format(topic=stream.topic, name=stream.name))
+    deploy(stream, TOPOLOGY)
     stream.produce([("a", 1), ("b", 2)])
     epoch = stream.start_live()
     for number, rows in enumerate(([("a", 3), ("c", 4)], [("b", 6)]), start=1):
@@ -97,6 +105,38 @@ def test_records_that_would_be_sent_otherwise_are_named(stream: Lab) -> None:
         assert named == {changelog if one == "changelog" else stream.topic + one for one in topics}, name
         cleaned = [gap for gap in other.gaps if f"topic {stream.topic}.lasts" in gap]
         assert len(cleaned) == len(other.gaps) == ("changelog" in topics), "compaction could have removed these"
+
+
+def test_the_same_code_is_equal_however_its_epoch_went_live(stream: Lab) -> None:
+    deploy(stream, UNVERSIONED)
+    stream.produce([("a", 1), ("b", 2)])
+    first = stream.start_live()
+
+    def move_to(epoch: int) -> None:
+        control.cut_over(stream.config, stream.name, epoch, actor="test", reason="test")
+        stream.await_live(epoch)
+        key = f"of epoch {epoch} and {stream.ledger(epoch).begun().committed.seq}"
+        stream.produce([(key, epoch)], start_ms=1_700_000_600_000 + 60_000 * len(stream.record().moves))
+        stream.settle(epoch)
+        assert not is_unequal(epoch)
+
+    def is_unequal(epoch: int) -> list[object]:
+        running = stream.record().epoch(epoch).code
+        after = load_apart(stream.config.topologies, stream.name)
+        paths = stream.paths(epoch)
+        each = [trial(stream.config, stream.session, paths, running, after, slices) for slices in (1, 2, 9)]
+        return [one for one in each if not one.is_equal]
+
+    assert not is_unequal(first)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.await_stage(second, Stage.VERIFIED)
+    move_to(second)
+    stream.stop(first)
+    control.rollback(stream.config, stream.name, actor="test", reason="back")
+    stream.run(first)
+    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it caught up")
+    move_to(first)
 
 
 def test_what_is_not_in_a_topic_any_more_is_a_gap(stream: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

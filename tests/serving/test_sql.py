@@ -232,6 +232,7 @@ def test_topologies_that_move_together_are_read_before_or_after_the_move(
         ("id <> 'it''s' AND total IS NOT NULL AND total <> 11", "lower(id) ASC NULLS LAST -- first"),
         ("total::int <> 11", "id, total DESC"),
         ("sums.total BETWEEN 0 AND 10 OR id LIKE 'c%'", "shop.sums.sums.id"),
+        ("regexp_like(id, '^a') OR arrow_cast(id, 'Binary') = decode('63', 'hex') OR id = chr(10)", None),
     ],
 )
 def test_rows_are_selected_by_one_condition_and_one_order(lake: Config, where: str, order_by: str | None) -> None:
@@ -250,6 +251,9 @@ def test_rows_are_selected_by_one_condition_and_one_order(lake: Config, where: s
         "a = 1 LIMIT 3",
         "a IN (SELECT b FROM t)",
         "EXISTS (SELECT 1)",
+        "a = X'0a'",
+        "a = E'\\n'",
+        "a ~ 'b'",
     ],
 )
 def test_anything_beyond_a_condition_is_refused(where: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.odd_texts import PARSED, UNPARSED
 
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.topology import registry
@@ -129,7 +130,52 @@ def test_an_edit_within_a_second_that_keeps_the_size_is_noticed(
 def test_a_name_in_a_file_that_does_not_parse_may_be_declared_there(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text("Topology(name='demo.good', of='demo.gone')")
     (tmp_path / "broken.py").write_text("Topology(name='demo.broken'")
-    (tmp_path / "latin.py").write_bytes("Topology(name='demo.latin')  # é".encode("latin-1"))
+    (tmp_path / "latin.py").write_bytes("Topology(name='demo.latin', owner='é')".encode("latin-1"))
     (tmp_path / "folder.py").mkdir()
     names = ("demo.good", "demo.gone", "demo.broken", "demo.latin", "demo.other")
     assert [name for name in names if registry.is_in_broken_file(tmp_path, name)] == ["demo.broken", "demo.latin"]
+
+
+@pytest.mark.parametrize("wrong", UNPARSED)
+def test_a_text_that_does_not_parse_is_an_error_of_its_file_alone(folder: Path, wrong: str) -> None:
+    (folder / "odd.py").write_bytes(UNPARSED[wrong] + b"\nTopology(name='shop.odd', version='1')\n")
+    assert [item.name for item in registry.declared(folder)] == ["shop.good"]
+    assert list(registry.broken_files(folder)) == [folder / "odd.py"]
+    assert registry.is_in_broken_file(folder, "shop.odd") and not registry.is_in_broken_file(folder, "shop.good")
+    assert registry.load(folder, "shop.good").version == "3"
+    good, _ = registry.topologies(folder)
+    assert "shop.good" in good
+
+
+@pytest.mark.parametrize("what", PARSED)
+def test_a_text_is_decoded_as_python_decodes_it(folder: Path, what: str) -> None:
+    before, coding = PARSED[what]
+    text = GOOD.format(name="shop.odd").replace('version="3"', 'version="ü"')
+    (folder / "odd.py").write_bytes(before + text.encode(coding))
+    assert registry.load(folder, "shop.odd").version == registry.declaration(folder, "shop.odd").version == "ü"
+    assert not registry.is_in_broken_file(folder, "shop.odd")
+
+
+def test_a_step_that_is_too_deep_to_look_at_loads(folder: Path) -> None:
+    step = f"def step(slice):\n    x = {' + '.join(['1'] * 1500)}\n    return {{}}\n"
+    (folder / "step.py").write_text(step)
+    (folder / "deep.py").write_text(
+        "from step import step\n" + GOOD.format(name="shop.deep").replace("lambda s: {}", "step")
+    )
+    assert registry.load(folder, "shop.deep").name == "shop.deep"
+
+
+@pytest.mark.parametrize(
+    ("words", "approvals"),
+    [
+        ("approvals=2", 2),
+        ("approvals=N", 1),
+        ("**COMMON", 1),
+        ("**COMMON, approvals=2", 2),
+        ("approvals=None", 1),
+        ("", 0),
+    ],
+)
+def test_a_number_of_approvals_that_is_computed_counts_as_one(folder: Path, words: str, approvals: int) -> None:
+    (folder / "asks.py").write_text(f"Topology(name='shop.asks', version='1', {words})")
+    assert registry.declaration(folder, "shop.asks").approvals == approvals

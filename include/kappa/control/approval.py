@@ -96,8 +96,11 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
 def required(config: Config, record: TopologyRecord, epoch: int) -> int:
     """How many people have to approve an epoch: the most that its code, the live one's or the deployed file asks for.
 
-    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks.
+    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks. An epoch that
+    comes back was live before and needs none.
     """
+    if record.epoch(epoch).is_recalled:
+        return 0
     deployed = [item.approvals for item in declared(config.topologies) if item.name == record.topology]
     codes = {record.epoch(number).code for number in (epoch, record.live) if number is not None}
     return max([*deployed, *(code_store.approvals(config.lake, code, record.topology) for code in codes)])
@@ -253,7 +256,7 @@ def check(config: Config, record: TopologyRecord, epoch: int, *, needed: int = 0
 
     Args:
         epoch: the epoch that becomes live.
-        needed: how many it must have. An epoch that comes back was live before and needs none.
+        needed: how many it must have.
         override: why it goes live without those that are missing; empty to refuse it.
 
     Raises:

@@ -43,17 +43,18 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
     """
     check_offsets(about, offsets)
     values: dict[int, bytes | None] = {}
-    if is_readable:
-        with Broker(config.bootstrap_servers) as broker:
-            _check_log(broker, about, offsets)
+    with Broker(config.bootstrap_servers) as broker:
+        _check_log(broker, about, offsets)
+        if is_readable:
             values = dict(_values(broker, about, offsets))
-        if holes := [offset for offset in offsets if offset not in values]:
-            raise RefusedError(
-                f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)} that a reader gets: "
-                "compaction, retention or a marker of a transaction. Name others; or, if they cannot be read at all, "
-                "add --unreadable.",
-                findings=(),
-            )
+    holes = [offset for offset in offsets if offset not in values]
+    if is_readable and holes:
+        raise RefusedError(
+            f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)} that a reader gets: "
+            "compaction, retention or a marker of a transaction. Name others; or, if they cannot be read at all, "
+            "add --unreadable.",
+            findings=(),
+        )
     return _listing(config, about, {offset: values.get(offset) for offset in offsets}, is_readable=is_readable)
 
 

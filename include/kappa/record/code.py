@@ -159,9 +159,10 @@ def approvals(lake: str, code: str, topology: str) -> int:
 
 @lru_cache(maxsize=64)
 def _approvals(lake: str, code: str, topology: str) -> int:
-    files = {name: text for name, text in _stored(lake, code).items() if Path(name).parent == Path("topologies")}
-    items = [item for name, text in files.items() for item in registry.declared_in(Path(name), text.decode())]
-    return max((item.approvals for item in items if item.name == topology), default=0)
+    stored = [(Path(name), text) for name, text in _stored(lake, code).items()]
+    files = [one for one in stored if one[0].parent == Path("topologies") and registry.may_declare(one[0])]
+    items = [item for file, text in files for item in registry.declared_in(file, text) or ()]
+    return max((item.approvals for item in items if item.name == topology), default=1)
 
 
 def check(lake: str, code: str) -> None:

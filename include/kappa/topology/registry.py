@@ -8,7 +8,6 @@ that never ends blocks the caller. :mod:`kappa.control.deployed` imports them in
 from __future__ import annotations
 
 import ast
-import contextlib
 import difflib
 import hashlib
 import importlib.util
@@ -135,12 +134,7 @@ def declarations(folder: Path) -> tuple[Declared, ...]:
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder
     count.
     """
-    topologies: list[Declared] = []
-    for file in files(folder):
-        try:
-            topologies.extend(declared_in(file, file.read_text()))
-        except (SyntaxError, UnicodeDecodeError, OSError):
-            continue
+    topologies = [item for file, text in _texts(folder) for item in declared_in(file, text) or ()]
     return tuple(sorted(topologies, key=lambda item: item.name))
 
 
@@ -167,14 +161,12 @@ def unknown(folder: Path, name: str, names: Collection[str]) -> UnknownTopologyE
 
 def is_in_broken_file(folder: Path, name: str) -> bool:
     """Whether a file that does not parse has the name in its text: its declaration may be there."""
-    for file in files(folder):
-        with contextlib.suppress(OSError):
-            try:
-                declared_in(file, file.read_text())
-            except (SyntaxError, UnicodeDecodeError):
-                if name.encode() in file.read_bytes():
-                    return True
-    return False
+    return any(name.encode() in text for text in broken_files(folder).values())
+
+
+def broken_files(folder: Path) -> dict[Path, bytes]:
+    """Files of a folder that do not parse, with their texts."""
+    return {file: text for file, text in _texts(folder) if declared_in(file, text) is None}
 
 
 def load_apart(folder: Path, name: str) -> Topology:
@@ -237,13 +229,34 @@ def defined_twice(file: Path, name: str) -> CodeError:
 
 def files(folder: Path) -> list[Path]:
     """Files of a folder that may declare topologies, sorted."""
-    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+    return sorted(path for path in folder.glob("*.py") if may_declare(path))
+
+
+def may_declare(file: Path) -> bool:
+    """Whether a file directly in a folder of topologies is one that may declare some."""
+    return file.suffix == ".py" and not file.name.startswith("_")
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Files that may declare topologies, without those that cannot be read."""
+    for file in files(folder):
+        try:
+            text = file.read_bytes()
+        except OSError:
+            continue
+        yield file, text
 
 
 @lru_cache(maxsize=1024)
-def declared_in(file: Path, text: str) -> tuple[Declared, ...]:
-    """The topologies in a file; each text is parsed once, because a plan reads all files of a folder repeatedly."""
-    return tuple(_declarations(ast.parse(text), file))
+def declared_in(file: Path, text: bytes) -> tuple[Declared, ...] | None:
+    """The topologies in a file, decoded as Python decodes it; None if it does not parse.
+
+    Each text is parsed once, because a plan reads all files of a folder repeatedly.
+    """
+    try:
+        return tuple(_declarations(ast.parse(text), file))
+    except Exception:  # a text that nests too deep is a RecursionError; whatever it raises is that file's error
+        return None
 
 
 def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
@@ -282,15 +295,15 @@ def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
 
 
 def _approvals(topology: ast.Call) -> int:
-    """The number of approvals that it needs; a number that cannot be read counts as one."""
-    for keyword in topology.keywords:
-        if keyword.arg == "approvals":
-            return (
-                keyword.value.value
-                if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
-                else 1
-            )
-    return 0
+    """The number of approvals that it needs; a number that cannot be read counts as one, also one in ``**``."""
+    words = {keyword.arg: keyword.value for keyword in topology.keywords}
+    match words.get("approvals", words.get(None)):
+        case None:
+            return 0
+        case ast.Constant(value=int(number)):
+            return number
+        case _:
+            return 1
 
 
 def _owner(value: object) -> str:

@@ -18,7 +18,7 @@ def undeclared_reads(topology: Topology) -> list[str]:
     assert topology.step is not None
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(topology.step)))
-    except (OSError, TypeError, SyntaxError):  # a lambda within a line, a callable object, code without a file
+    except Exception:  # a lambda within a line, a callable object, code without a file, an expression that is too deep
         return []
     step = tree.body[0] if tree.body else None
     if not isinstance(step, ast.FunctionDef) or not step.args.args:

@@ -118,6 +118,8 @@ def _check(verbs: Collection[str], names: Collection[str], approval_hours: float
             f"dags() has approval_hours={approval_hours:g}, so no question could be answered. Write a number above 0 "
             "in the DAG file."
         )
+    for file in registry.broken_files(folder):
+        log.error("a file does not parse, so its topologies have no DAGs", file=str(file))
     every = registry.declarations(folder)
     files: dict[str, Path] = {}
     for item in every:

@@ -11,6 +11,7 @@ from functools import cache
 
 from kappa import clock
 from kappa.config import Config
+from kappa.errors import NewerFormatError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
@@ -185,10 +186,16 @@ class Judge:
 
 
 def is_at_work(config: Config, paths: EpochPaths) -> bool:
-    """Whether an epoch has a driver that has not ended, as far as can be seen from here."""
-    beat = heartbeat.read(paths.heartbeat)
-    if beat is None:
-        return False
-    if beat.pid != os.getpid() and beat.is_process:
+    """Whether an epoch has a driver that has not ended, as far as can be seen from here.
+
+    A heartbeat that newer code wrote tells nothing here: what is the epoch's stays.
+    """
+    try:
+        beat = heartbeat.read(paths.heartbeat)
+        if beat is None:
+            return False
+        if beat.pid != os.getpid() and beat.is_process:
+            return True
+        return liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
+    except NewerFormatError:
         return True
-    return liveness.settled(paths.heartbeat, config.stale_seconds).is_alive

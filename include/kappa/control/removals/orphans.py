@@ -205,14 +205,16 @@ def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
     """Content hashes of all code that ran an epoch which has not ended, or whose driver has not."""
-    codes = set()
+    codes: set[str] = set()
     for record in records:
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
-            beat = heartbeat.read(paths.heartbeat)
-            codes |= {*epoch.codes, *([beat.code] if beat else [])}
+            codes |= epoch.codes
+            with suppress(NewerFormatError):
+                beat = heartbeat.read(paths.heartbeat)
+                codes |= {beat.code} if beat else set()
     return codes
 
 
