@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput, TaskDeferred
 from support.airflow_runs import (
     BOTH,
@@ -111,13 +110,7 @@ def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
     run = run_of(members)
-
-    def killed(**_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(hitl, "upsert_hitl_detail", killed)
-        approve(members).execute(run)
+    ask(run, members)
     for each in entries(candidates, config, members):
         ((terms, nth, needed, link),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
@@ -242,6 +235,7 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     ask(run, members)
     first = approve(members).execute_complete(run, answer("Approve"))
     second = {"nth": 2, "before": first}
+    run["task_instance"] = run_of(members)["task_instance"]  # that of the second task
     ask(run, members, **second)
     assert [question["subject"].partition("?")[2] for question in questions] == [" Approval 1 of 2", " Approval 2 of 2"]
     with pytest.raises(AirflowFailException, match=f"ann has already approved epoch 2 of {last}, which needs 2 people"):
@@ -310,6 +304,26 @@ def test_a_retry_after_a_rejection_asks_nothing_and_a_cleared_task_asks_anew(
     run["ti"].max_tries = 7  # as clearing does
     ask(run, members)
     assert not any("rejected" in each for each in entries(candidates, config, members)) and len(questions) == 2
+
+
+@pytest.mark.parametrize("is_cleared", [True, False], ids=["cleared", "retried"])
+def test_a_task_whose_page_shows_an_earlier_question_asks_nothing_and_names_the_dag_that_asks(
+    candidates: Any, config: Config, questions: list[Any], members: Members, is_cleared: bool
+) -> None:
+    run = run_of(members)
+    ask(run, members)
+    terms = run["task_state_store"]["kappa_terms"]
+    if is_cleared:
+        approve(members).execute_complete(run, answer("Reject"))
+        run["ti"].max_tries = 7
+    with candidates.changed(config) as now:
+        now["epochs"][f"{TOPOLOGY}/7"] = candidates._epoch("CUT_OVER", "another plan")
+        now["live"][TOPOLOGY] = 7
+    move = "joint_cutover" if len(members) > 1 else f"cutover__{TOPOLOGY}"
+    with pytest.raises(AirflowFailException, match=rf"shows an earlier question.*new run of DAG {move}:"):
+        approve(members).execute(run)
+    assert run["task_state_store"]["kappa_terms"] == terms and len(questions) == 1
+    assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
 
 
 def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(

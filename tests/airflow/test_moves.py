@@ -178,9 +178,30 @@ def test_a_question_is_not_asked_once_its_lines_are_untrue(
     with pytest.raises(TaskAwaitingInput):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     live_is(candidates, config, 3)
-    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the previous task"):
+    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Trigger a new run"):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     assert len(questions) == 1
+
+
+@pytest.mark.parametrize("kind", [ChoosePrevious, ChooseCandidateToAbort])
+def test_a_cleared_question_whose_page_shows_an_earlier_one_is_not_asked(
+    candidates: Any, config: Config, questions: list[Any], kind: Any
+) -> None:
+    def chosen() -> Confirm:
+        choice, pushed = choose(kind)
+        return confirm(choice, lines=pushed["lines"], shown=pushed["shown"])
+
+    run = context()
+    change(candidates, config, 1, stage="RETIRED")
+    live_is(candidates, config, 3)
+    for _ in range(2):  # as long as it is the same question, a cleared task asks it again
+        with pytest.raises(TaskAwaitingInput):
+            chosen().execute(run)
+    terms = run["task_state_store"]["kappa_terms"]
+    live_is(candidates, config, 4)
+    with pytest.raises(AirflowFailException, match=r"shows an earlier question.*new run of DAG replay__demo:"):
+        chosen().execute(run)
+    assert run["task_state_store"]["kappa_terms"] == terms and len(questions) == 2
 
 
 def test_an_answer_to_what_was_shown_yesterday_moves_and_removes_nothing_today(
