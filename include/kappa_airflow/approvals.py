@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
-from kappa_airflow.questions import Question, keep_rejection, kept_rejection, kept_terms
+from kappa_airflow.questions import Question, asking, keep_rejection, kept_rejection, kept_terms
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
 from kappa_airflow.tasks import dag_id, for_each, in_words, members_of, reason_in, then_in
@@ -149,6 +149,7 @@ class Approve(Question):
                 config,
                 shown,
                 actor=actor(context),
+                asking=asking(context),
                 nth=self.nth,
                 needed=needed,
                 hours=self.hours,

@@ -219,6 +219,12 @@ def keep_rejection(context: Context, by: str) -> None:
         store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
 
 
+def asking(context: Context) -> str:
+    """What is the same in each try of a question, and another one once the task was cleared."""
+    ti = context["ti"]
+    return f"{ti.dag_id} {ti.run_id} {ti.task_id} {_max_tries(context)}"
+
+
 def _max_tries(context: Context) -> int:
     return int(context["ti"].max_tries)
 

@@ -5,6 +5,7 @@ Where it is about one topology and about several, a test has both.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,18 +106,22 @@ def test_the_question_names_epochs_code_verdict_difference_and_offsets(
     assert "within 24 hours" in question["body"]
 
 
-def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
+def test_a_question_is_on_record_for_its_notice_once_per_asking(
     candidates: Any, config: Config, monkeypatch: pytest.MonkeyPatch, members: Members
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
     run = run_of(members)
     ask(run, members)
     for each in entries(candidates, config, members):
-        ((terms, nth, needed, link),) = each["asked"]
+        ((terms, nth, needed, link, _),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
         assert link.startswith("http://127.0.0.1:8080/dags/replay__demo/runs/run-1/tasks/approve/required_actions")
     ask(run, members)
     assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
+    run["ti"].max_tries = 7  # as clearing does
+    ask(run, members)
+    ask({**run_of(members), "ti": SimpleNamespace(**{**vars(run["ti"]), "run_id": "run-2"})}, members)
+    assert [len(each["asked"]) for each in entries(candidates, config, members)] == [3] * len(members)
 
 
 def test_where_airflow_has_no_address_the_notice_has_no_link(
