@@ -303,7 +303,7 @@ def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
     """
     for name in sorted(set(conf) - set(fields)):
         near = get_close_matches(name, fields, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields))}."
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields)) or 'none'}."
         raise UsageError(f"The form has no field {name!r}. {hint} Trigger a new run.")
 
 

@@ -78,6 +78,18 @@ def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: 
     assert "Epoch 2 of demo.replayed is being built already, by airflow:ann: it is left alone" in str(logs)
 
 
+@pytest.mark.parametrize("filled", [{"then": "plan"}, {"then": "nonsense"}, {"savepoint": "x"}])
+def test_a_run_with_a_field_is_refused_before_anything_is_removed(
+    live: Any, config: Config, filled: dict[str, str]
+) -> None:
+    build(context())
+    before, run = live.world(config), context(**filled)
+    run["dag"].params = {}
+    with pytest.raises(AirflowFailException, match=f"no field '{next(iter(filled))}'"):
+        planned(run)
+    assert live.world(config) == before
+
+
 @pytest.mark.parametrize("error", [TopologyError("no such module"), BrokerUnreachableError("Kafka does not answer")])
 def test_a_run_that_cannot_plan_keeps_what_the_run_before_left(
     live: Any, config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -15,7 +15,7 @@ from kappa.replay.rules.request import REPLAY_ALREADY_ACTIVE
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.replays.replay import PlanReplay, StartReplay
 from kappa_airflow.replays.reports import report_path
-from kappa_airflow.tasks import TopologyTask, skip
+from kappa_airflow.tasks import TopologyTask, filled_form, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,9 @@ class PlanReprocess(PlanReplay):
         Raises:
             AirflowSkipException: there is nothing to compare with, or another epoch is being built.
             AirflowFailException: that plan is refused.
+            UsageError: the run was triggered with a field; its DAG has no form.
         """
+        filled_form(context)
         premise = self._left_over(config)
         plan = super().plan(context, config)
         if premise is None:
