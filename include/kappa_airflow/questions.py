@@ -252,7 +252,7 @@ def skip_rejected(log: Any, answer: object, outcome: str) -> None:
         skip(log, f"The change was rejected ({answer.get('by')}): {outcome}. Clear the task that asked to ask again.")
 
 
-def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
+def premises_of(answer: object) -> dict[str, Premise]:
     """The terms that an answer is about, by topology.
 
     Raises:
@@ -260,8 +260,8 @@ def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
     """
     from kappa.control.plans.premise import Premise
 
-    shown = answer.get("shown")
-    if not isinstance(shown, dict) or not shown:
+    shown = shown_in(answer)
+    if not shown:
         raise AirflowFailException(
             "The answer does not have the terms that were shown. Nothing was changed. Clear the task that asked to ask "
             "again."
@@ -272,5 +272,10 @@ def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
 
 def replaced_by(answer: object) -> dict[str, int]:
     """Topology -> the live epoch that was shown as the one to replace; empty if nothing was shown."""
+    return {name: int(one["live"]) for name, one in shown_in(answer).items() if one["live"] is not None}
+
+
+def shown_in(answer: object) -> dict[str, Any]:
+    """The terms that an answer is about; empty where nothing was shown, or where somebody marked the task as done."""
     shown = answer.get("shown") if isinstance(answer, dict) else None
-    return {name: int(one["live"]) for name, one in (shown or {}).items() if one["live"] is not None}
+    return shown if isinstance(shown, dict) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -238,9 +239,9 @@ def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(
     with pytest.raises(AirflowFailException, match="The terms of the question are lost"):
         confirm(members).execute_complete(run, answer("Approve"))
     before = candidates.world(config)
-    for kind in (BringBack, Abort):
+    for kind, outcome in product((BringBack, Abort), ({"answer": "approved", "by": "a"}, None)):  # None: marked as done
         with pytest.raises(AirflowFailException, match="does not have the terms that were shown"):
-            kind(task_id="do", members=members, answer={"answer": "approved", "by": "a"}).execute(context())
+            kind(task_id="do", members=members, answer=outcome).execute(context())
     assert candidates.world(config) == before
 
 

@@ -88,7 +88,7 @@ def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps
 def test_an_epoch_is_ended_for_the_plan_and_the_lake_that_were_shown_only(lost: Any, config: Config) -> None:
     plan = planned(new_run())
     yes = {"answer": "approved", "by": "airflow:ann"}
-    for other in (yes, {**yes, "shown": {"plan": "another"}}):
+    for other in (None, yes, {**yes, "shown": {"plan": "another"}}):
         with pytest.raises(AirflowFailException, match="not the one that was confirmed"):
             StartRebuild(task_id="start", plan=plan, answer=other).execute(new_run())
     started(context())
