@@ -17,7 +17,7 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from kappa.drawing import text
 from kappa.drawing.literals import graph_of_literals
-from kappa_airflow.pools import BACKFILLS, REPLAYS, STREAMS, Pool
+from kappa_airflow.pools import BACKFILLS, MOVES, REPLAYS, STREAMS
 from kappa_airflow.tasks import dag_id
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ BY_KIND = ExceptionRetryPolicy(
 )
 
 _MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
-_POOLS = {"stream": STREAMS, "backfill": BACKFILLS}
+_POOLS = {"stream": STREAMS.name, "backfill": BACKFILLS.name, "cutover": MOVES, "rollback": MOVES, "abort": MOVES}
 #: Longest time of a run, on top of the time for its answers. Drivers continue after it, and a cleared task continues to
 #: wait.
 _LASTS = {
@@ -89,7 +89,7 @@ def topology_dag(verb: str, topology: Declared, *, doc: str | None, **settings: 
         owners=owners_of([topology]),
         doc=f"{doc or ''}\n```text\n{drawing}```\n",
         lasts=_LASTS.get(verb, _SHORT),
-        pool=_POOLS.get(verb, REPLAYS),
+        pool=_POOLS.get(verb, REPLAYS.name),
         policy=None if verb == "stream" else BY_KIND,  # a stream is checked again whatever happened
         **settings,
     )
@@ -106,7 +106,13 @@ def form_dag(
         doc: its documentation.
         params: the fields of its form.
     """
-    settings: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False, "params": params}
+    settings: dict[str, Any] = {
+        "schedule": None,
+        "is_paused_upon_creation": False,
+        "params": params,
+        # one that is in the way is refused with the reason, and need not queue behind one that waits for an answer
+        "max_active_runs": 3,
+    }
     if len(topologies) > 1:
         joint = dag_id(verb, [topology.name for topology in topologies])
         return platform_dag(
@@ -115,19 +121,13 @@ def form_dag(
             owners=owners_of(topologies),
             doc=f"{_TOGETHER}\n{doc or ''}",
             lasts=_LASTS["replay"],
-            max_active_runs=3,
+            pool=_POOLS.get(verb, REPLAYS.name),
             description=_DESCRIPTIONS[joint],
             **settings,
         )
     (topology,) = topologies
     return topology_dag(
-        verb,
-        topology,
-        doc=doc,
-        # a second replay is refused with the reason, and need not queue behind one that waits for an answer
-        max_active_runs=3 if verb == "replay" else 1,
-        description=_DESCRIPTIONS.get(verb, "").format(topology=topology.name),
-        **settings,
+        verb, topology, doc=doc, description=_DESCRIPTIONS.get(verb, "").format(topology=topology.name), **settings
     )
 
 
@@ -139,7 +139,7 @@ def platform_dag(
     owners: Sequence[str] = (),
     doc: str,
     lasts: timedelta,
-    pool: Pool = REPLAYS,
+    pool: str = REPLAYS.name,
     policy: ExceptionRetryPolicy | None = BY_KIND,
     params: Mapping[str, Param] | None = None,
     description: str = "",
@@ -152,7 +152,7 @@ def platform_dag(
         owners: who owns it; each is a tag too, by which Airflow filters. Empty: the platform.
         doc: Markdown.
         lasts: longest duration of a run, on top of the time for the answers that its tasks wait for.
-        pool: the pool of its tasks.
+        pool: name of the pool of its tasks.
         policy: retry policy of its tasks.
         params: the fields of its form.
         description: one line; by default the first sentence of ``doc``.
@@ -164,7 +164,7 @@ def platform_dag(
         doc_md=doc,
         description=description or " ".join(doc.partition(".")[0].split()) + ".",
         owner_links={owner: f"mailto:{owner}" for owner in owners if _MAIL.fullmatch(owner)},
-        default_args={"owner": _joined(owners), "pool": pool.name, **({"retry_policy": policy} if policy else {})},
+        default_args={"owner": _joined(owners), "pool": pool, **({"retry_policy": policy} if policy else {})},
         **settings,
     ) as dag:
         try:
