@@ -104,9 +104,10 @@ class Question(ApprovalOperator):
     def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
         """Whether it was approved, and the actor."""
         response = super(ApprovalOperator, self).execute_complete(context, event)
-        user = (response.get("responded_by_user") or {}).get("name")
-        who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
-        return response["chosen_options"] == [self.APPROVE], who
+        user = response.get("responded_by_user") or {}
+        name = user.get("name") or user.get("id")
+        who = f"airflow:{name}" if name else f"no answer within {self.hours:g} hours"
+        return bool(name) and response["chosen_options"] == [self.APPROVE], who
 
 
 class Confirm(Question):
