@@ -128,6 +128,15 @@ def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last
     assert "removed permanently" in choose(ChooseCandidateToAbort)[1]["lines"][1]
 
 
+def test_neither_a_live_nor_a_retired_epoch_is_offered_for_removal(candidates: Any, config: Config) -> None:
+    with pytest.raises(AirflowFailException, match=rf"is live: it is not removed\. DAG rollback__{TOPOLOGY}"):
+        choose(ChooseCandidateToAbort, epoch=1)
+    live_is(candidates, config, 3)
+    change(candidates, config, 1, stage="RETIRED")
+    with pytest.raises(AirflowFailException, match=f"was live and is retired.*kappa retire {TOPOLOGY} 1 --execute"):
+        choose(ChooseCandidateToAbort, epoch=1)
+
+
 def test_without_an_epoch_that_waits_it_is_said_what_builds_one(
     candidates: Any, config: Config, members: Members
 ) -> None:
