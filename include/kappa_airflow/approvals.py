@@ -10,10 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
-from kappa_airflow.questions import Question, keep_rejection, keep_terms, kept_rejection, kept_terms
+from kappa_airflow.questions import Question, asking, keep_rejection, kept_rejection, kept_terms
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
-from kappa_airflow.tasks import for_each, in_words, members_of, reason_in, then_in
+from kappa_airflow.tasks import dag_id, for_each, in_words, members_of, reason_in, then_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,9 +31,10 @@ class Approve(Question):
     An approval is recorded for each of them. It holds for what was shown: the epoch, its code, its report and the live
     epoch. If one of these has changed by then, or one epoch is rejected, all readers stay where they are. No answer
     within ``hours`` is a rejection without an author. After a rejection drivers of the epochs stop and their tables
-    stay for ``KAPPA_REJECTED_HOURS``; clearing the task resumes the epochs and asks again. If a worker is lost before
-    it could record a rejection, the retry records and returns it. The file of a topology, and the code of the epochs
-    that a move is about, say how many people must approve; they are asked whatever the form says.
+    stay for ``KAPPA_REJECTED_HOURS``; clearing the task resumes the epochs and asks again, unless something of the
+    question has changed. If a worker is lost before it could record a rejection, the retry records and returns it. The
+    file of a topology, and the code of the epochs that a move is about, say how many people must approve; they are
+    asked whatever the form says.
 
     Args:
         nth: number of the person for whom it waits; an approval from the command line counts. A topology that needs
@@ -86,10 +87,16 @@ class Approve(Question):
             by = " and ".join(dict.fromkeys(who for each in approvers.values() for who in each))
             self.log.info("Approved already, by %s: %s.", by, in_words(members))
             return _approved(by, shown)
-        keep_terms(context, _plain(shown))
+        self._show(
+            context,
+            self._subject(shown, needed),
+            self._message(config, shown),
+            _plain(shown),
+            anew=dag_id("cutover", members),
+        )
         for name, terms in shown.items():
             self._put_on_record(context, config, terms, max(1, needed[name]))
-        return self._ask(context, self._subject(shown, needed), self._message(config, shown))
+        self._wait()
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Put the answer on record for each topology and return it.
@@ -112,14 +119,14 @@ class Approve(Question):
             if asked_about != members:
                 raise AirflowFailException(
                     f"The question was about {in_words(asked_about)}, but other epochs would be moved now. Readers "
-                    "stay. Clear this task to ask again."
+                    f"stay. Trigger a new run of DAG {dag_id('cutover', members)}."
                 )
             now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
             changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]
             if changes:  # before any approval is on record
                 raise AirflowFailException(
-                    f"This has changed since it was shown: {'; '.join(changes)}. Readers stay. Clear this task to ask "
-                    "again."
+                    f"This has changed since it was shown: {'; '.join(changes)}. Readers stay. Trigger a new run "
+                    f"of DAG {dag_id('cutover', members)}."
                 )
             for _, terms in sorted(shown.items()):
                 control.approve(config, terms, actor=who, reason=reason_in(context))
@@ -133,7 +140,7 @@ class Approve(Question):
         return _approved(who, shown)
 
     def _put_on_record(self, context: Context, config: Config, shown: Terms, needed: int) -> None:
-        """Record the question before it is asked, so that its notice is sent even if this worker dies here."""
+        """Record the question before the task waits, so that its notice is sent even if this worker dies here."""
         from kappa import control
 
         has_address = conf.get("api", "base_url", fallback="")
@@ -142,6 +149,7 @@ class Approve(Question):
                 config,
                 shown,
                 actor=actor(context),
+                asking=asking(context),
                 nth=self.nth,
                 needed=needed,
                 hours=self.hours,

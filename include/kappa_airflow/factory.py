@@ -17,7 +17,7 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from kappa.drawing import text
 from kappa.drawing.literals import graph_of_literals
-from kappa_airflow.pools import BACKFILLS, REPLAYS, STREAMS, Pool
+from kappa_airflow.pools import BACKFILLS, MOVES, REPLAYS, STREAMS
 from kappa_airflow.tasks import dag_id
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ MOST_OF_OWNERS = 500
 
 #: How long a question waits for an answer before that counts as a rejection; a DAG's file may say otherwise.
 APPROVAL_HOURS = 24.0
+#: Longest time that a DAG's file may name: ten years.
+MOST_APPROVAL_HOURS = 87_600.0
 #: Stages that a replay waits for, one task each, before it is verified.
 STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
 
@@ -43,8 +45,8 @@ BY_KIND = ExceptionRetryPolicy(
 )
 
 _MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
-_POOLS = {"stream": STREAMS, "backfill": BACKFILLS}
-#: Longest time of a run, on top of the time for an answer. Drivers continue after it, and a cleared task continues to
+_POOLS = {"stream": STREAMS.name, "backfill": BACKFILLS.name, "cutover": MOVES, "rollback": MOVES, "abort": MOVES}
+#: Longest time of a run, on top of the time for its answers. Drivers continue after it, and a cleared task continues to
 #: wait.
 _LASTS = {
     "stream": timedelta(days=1),
@@ -72,15 +74,12 @@ def owners_of(topologies: Sequence[Declared]) -> list[str]:
     return sorted({topology.owner for topology in topologies} - {""})
 
 
-def topology_dag(
-    verb: str, topology: Declared, *, doc: str | None, wait_hours: float = 0.0, **settings: Any
-) -> AbstractContextManager[DAG]:
+def topology_dag(verb: str, topology: Declared, *, doc: str | None, **settings: Any) -> AbstractContextManager[DAG]:
     """A DAG of one topology, ``<verb>__<topology>``.
 
     Args:
         verb: what it does.
         doc: docstring of its file; the first sentence describes the DAG. A drawing of the topology is added.
-        wait_hours: how long a question of it may wait for an answer.
         **settings: what else :class:`airflow.sdk.DAG` takes.
     """
     drawing = text(graph_of_literals(topology))
@@ -89,15 +88,15 @@ def topology_dag(
         tags=[verb, topology.name],
         owners=owners_of([topology]),
         doc=f"{doc or ''}\n```text\n{drawing}```\n",
-        lasts=_LASTS.get(verb, _SHORT) + timedelta(hours=wait_hours),
-        pool=_POOLS.get(verb, REPLAYS),
+        lasts=_LASTS.get(verb, _SHORT),
+        pool=_POOLS.get(verb, REPLAYS.name),
         policy=None if verb == "stream" else BY_KIND,  # a stream is checked again whatever happened
         **settings,
     )
 
 
 def form_dag(
-    verb: str, topologies: Sequence[Declared], *, doc: str | None, wait_hours: float, params: Mapping[str, Param]
+    verb: str, topologies: Sequence[Declared], *, doc: str | None, params: Mapping[str, Param]
 ) -> AbstractContextManager[DAG]:
     """A DAG that only its form triggers, for one topology, or for several of which a run names some.
 
@@ -105,10 +104,15 @@ def form_dag(
         verb: what it does.
         topologies: the one, or all topologies.
         doc: its documentation.
-        wait_hours: how long its question may wait for an answer.
         params: the fields of its form.
     """
-    settings: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False, "params": params}
+    settings: dict[str, Any] = {
+        "schedule": None,
+        "is_paused_upon_creation": False,
+        "params": params,
+        # one that is in the way is refused with the reason, and need not queue behind one that waits for an answer
+        "max_active_runs": 3,
+    }
     if len(topologies) > 1:
         joint = dag_id(verb, [topology.name for topology in topologies])
         return platform_dag(
@@ -116,21 +120,14 @@ def form_dag(
             tags=[joint],
             owners=owners_of(topologies),
             doc=f"{_TOGETHER}\n{doc or ''}",
-            lasts=_LASTS["replay"] + timedelta(hours=wait_hours),
-            max_active_runs=3,
+            lasts=_LASTS["replay"],
+            pool=_POOLS.get(verb, REPLAYS.name),
             description=_DESCRIPTIONS[joint],
             **settings,
         )
     (topology,) = topologies
     return topology_dag(
-        verb,
-        topology,
-        doc=doc,
-        wait_hours=wait_hours,
-        # a second replay is refused with the reason, and need not queue behind one that waits for an answer
-        max_active_runs=3 if verb == "replay" else 1,
-        description=_DESCRIPTIONS.get(verb, "").format(topology=topology.name),
-        **settings,
+        verb, topology, doc=doc, description=_DESCRIPTIONS.get(verb, "").format(topology=topology.name), **settings
     )
 
 
@@ -142,7 +139,7 @@ def platform_dag(
     owners: Sequence[str] = (),
     doc: str,
     lasts: timedelta,
-    pool: Pool = REPLAYS,
+    pool: str = REPLAYS.name,
     policy: ExceptionRetryPolicy | None = BY_KIND,
     params: Mapping[str, Param] | None = None,
     description: str = "",
@@ -154,8 +151,8 @@ def platform_dag(
         tags: tags besides ``kappa``.
         owners: who owns it; each is a tag too, by which Airflow filters. Empty: the platform.
         doc: Markdown.
-        lasts: longest duration of a run.
-        pool: the pool of its tasks.
+        lasts: longest duration of a run, on top of the time for the answers that its tasks wait for.
+        pool: name of the pool of its tasks.
         policy: retry policy of its tasks.
         params: the fields of its form.
         description: one line; by default the first sentence of ``doc``.
@@ -166,9 +163,8 @@ def platform_dag(
         tags=["kappa", *tags, *owners],
         doc_md=doc,
         description=description or " ".join(doc.partition(".")[0].split()) + ".",
-        dagrun_timeout=lasts,
         owner_links={owner: f"mailto:{owner}" for owner in owners if _MAIL.fullmatch(owner)},
-        default_args={"owner": _joined(owners), "pool": pool.name, **({"retry_policy": policy} if policy else {})},
+        default_args={"owner": _joined(owners), "pool": pool, **({"retry_policy": policy} if policy else {})},
         **settings,
     ) as dag:
         try:
@@ -179,6 +175,8 @@ def platform_dag(
     # Set only after its tasks exist: each of them would copy the whole form several times, which was half of the time
     # that a DAG's file took. At run time a task gets the DAG's params in any case.
     dag.params = ParamsDict(dict(params or {}))
+    waits = (getattr(task, "response_timeout", None) for task in dag.tasks)
+    dag.dagrun_timeout = lasts + sum(filter(None, waits), timedelta())
 
 
 def _joined(owners: Sequence[str]) -> str:

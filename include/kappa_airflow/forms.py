@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 
 from kappa.errors import UsageError
+from kappa.offsets.notation import parsed_time
 from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
+from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest, start_from_text
 from kappa.topology.thresholds import parsed
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
     """
     for name in sorted(set(conf) - set(fields)):
         near = get_close_matches(name, fields, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields))}."
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields)) or 'none'}."
         raise UsageError(f"The form has no field {name!r}. {hint} Trigger a new run.")
 
 
@@ -364,10 +365,15 @@ def _field(name: str) -> str:
     return f"{name!r} ({_replay_fields()[name].schema['title']})"
 
 
+def _text(value: object) -> str:
+    """A value of a form; 3.0 is an integer of JSON Schema."""
+    return f"{value:.0f}" if isinstance(value, float) else str(value).strip()
+
+
 def _start(form: Mapping[str, Any]) -> Start:
     kind = form["start"]
     field = FIELDS.get(kind)
-    filled = {name: str(form[name]).strip() for name in FIELDS.values() if form.get(name) not in (None, "")}
+    filled = {name: _text(form[name]) for name in FIELDS.values() if form.get(name) not in (None, "")}
     superfluous = sorted(set(filled) - {field})
     if superfluous:
         what = f"takes {_field(field)} only" if field else "takes no further field"
@@ -387,6 +393,8 @@ def _start(form: Mapping[str, Any]) -> Start:
     if kind == "from_marker":
         return FromMarker(epoch=int(filled[field]))
     try:
-        return start_from_text("from_savepoint" if kind == "from_savepoint_at" else kind, filled[field])
+        if kind == "from_savepoint_at":
+            return FromSavepoint(at=parsed_time(filled[field]))
+        return start_from_text(kind, filled[field])
     except UsageError as error:
         raise UsageError(f"{_field(field)} {filled[field]!r} does not fit start {kind}. {error}") from error

@@ -96,6 +96,26 @@ class ChooseCandidate(Choose):
 class ChooseCandidateToAbort(ChooseCandidate):
     """The same epoch, to remove it."""
 
+    def choose(self, record: TopologyRecord, number: int | None) -> int:
+        """The same epoch.
+
+        Raises:
+            AirflowFailException: none waits, or the one in the form is live or retired.
+        """
+        epoch = super().choose(record, number)
+        target, named = record.epoch(epoch), f"{record.topology} {epoch}"
+        if epoch == record.live:
+            raise AirflowFailException(
+                f"Epoch {epoch} of {record.topology} is live: it is not removed. DAG rollback__{record.topology} moves "
+                "readers to another one first."
+            )
+        if target.stage is Stage.RETIRED and not target.is_recalled:
+            raise AirflowFailException(
+                f"Epoch {epoch} of {record.topology} was live and is retired: there is nothing to end. To remove it "
+                f"permanently: kappa retire {named} --execute"
+            )
+        return epoch
+
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would be removed."""
         return [
@@ -238,4 +258,5 @@ class Abort(_Confirmed):
 
         for name, epoch in members.items():
             control.abort(self._config(), name, epoch, premise=premises[name], **by)
-            self.log.info("Epoch %s of %s is gone.", epoch, name)
+            outcome = "retired again" if premises[name].is_recalled else "gone"
+            self.log.info("Epoch %s of %s is %s.", epoch, name, outcome)

@@ -26,10 +26,10 @@ class Pool:
 
 
 STREAMS = Pool(name="kappa_streams", slots=256, what="Kappa: watches of live streams, one task per topology.")
-REPLAYS = Pool(
-    name="kappa_replays", slots=32, what="Kappa: replays, rebuilds, cutovers and rollbacks, one task per run."
-)
+REPLAYS = Pool(name="kappa_replays", slots=32, what="Kappa: replays, rebuilds and housekeeping, one task per run.")
 BACKFILLS = Pool(name="kappa_backfills", slots=3, what="Kappa: backfills. Each task is a Spark application of its own.")
+#: Airflow's own pool, where a rollback waits behind no replay.
+MOVES = "default_pool"
 POOLS = (STREAMS, REPLAYS, BACKFILLS)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
@@ -59,19 +59,55 @@ class Question(ApprovalOperator):
     def _config(self) -> Config:
         return config_with_spark(self.spark_conn_id)
 
-    def _ask(self, context: Context, subject: str, lines: Sequence[str]) -> Any:
-        """Ask with this headline and these lines of Markdown, which go to the log as well."""
+    def _show(
+        self, context: Context, subject: str, lines: Sequence[str], shown: Mapping[str, Any], *, anew: str
+    ) -> None:
+        """Give Airflow the question, as a headline and lines of Markdown, which go to the log as well; keep its terms.
+
+        Airflow keeps the text of a task's first question and drops that of every later one, also after the task was
+        cleared.
+
+        Args:
+            shown: the terms of the question.
+            anew: the DAG of which a new run asks about the present state.
+
+        Raises:
+            AirflowFailException: the page of the task shows an earlier question.
+        """
+        from airflow.sdk.execution_time import task_runner
+        from airflow.sdk.execution_time.comms import CreateHITLDetailPayload, HITLDetailRequestResult
+
         self.subject, self.body = subject, "\n".join(lines)
         for line in (subject, *filter(None, lines)):
             self.log.info("%s", line)
-        return super().execute(context)
+        question = CreateHITLDetailPayload(
+            ti_id=context["task_instance"].id,
+            options=self.options,
+            subject=self.subject,
+            body=self.body,
+            defaults=self.defaults,
+            params=self.serialized_params,
+            assigned_users=[],
+        )
+        page = task_runner.SUPERVISOR_COMMS.send(msg=question)
+        if not isinstance(page, HITLDetailRequestResult) or (page.subject, page.body) != (subject, self.body):
+            raise AirflowFailException(
+                "The page of this task still shows an earlier question, whose text Airflow cannot replace. Nothing is "
+                f"asked, and nothing was changed. Trigger a new run of DAG {anew}: it asks about what the log shows."
+            )
+        keep_terms(context, shown)
+
+    def _wait(self) -> NoReturn:
+        """Wait for the answer to the question that is shown."""
+        raise TaskAwaitingInput(method_name="execute_complete", timeout=self.response_timeout)
 
     def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
         """Whether it was approved, and the actor."""
         response = super(ApprovalOperator, self).execute_complete(context, event)
-        user = (response.get("responded_by_user") or {}).get("name")
-        who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
-        return response["chosen_options"] == [self.APPROVE], who
+        user = response.get("responded_by_user") or {}
+        name = user.get("name") or user.get("id")
+        who = f"airflow:{name}" if name else f"no answer within {self.hours:g} hours"
+        return bool(name) and response["chosen_options"] == [self.APPROVE], who
 
 
 class Confirm(Question):
@@ -103,8 +139,9 @@ class Confirm(Question):
         shown = self._terms()
         if self.shown is not None:
             self._check(self.shown)
-        keep_terms(context, shown)
-        return self._ask(context, self.what, [line for change in self.lines for line in (f"- {change}", "")])
+        lines = [line for change in self.lines for line in (f"- {change}", "")]
+        self._show(context, self.what, lines, shown, anew=context["ti"].dag_id)
+        self._wait()
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the answer, with the terms that it answers.
@@ -138,9 +175,7 @@ class Confirm(Question):
             try:
                 Premise.from_dict(one).check(topology_record)
             except MoveRefusedError as error:
-                raise AirflowFailException(
-                    f"{error}. Clear the previous task: it looks again, and this one asks again."
-                ) from error
+                raise AirflowFailException(f"{error}. Trigger a new run: it shows the present state.") from error
 
 
 def confirm_choice(choice: Any, *, what: str, hours: float) -> Confirm:
@@ -185,6 +220,12 @@ def keep_rejection(context: Context, by: str) -> None:
         store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
 
 
+def asking(context: Context) -> str:
+    """What is the same in each try of a question, and another one once the task was cleared."""
+    ti = context["ti"]
+    return f"{ti.dag_id} {ti.run_id} {ti.task_id} {_max_tries(context)}"
+
+
 def _max_tries(context: Context) -> int:
     return int(context["ti"].max_tries)
 
@@ -212,7 +253,7 @@ def skip_rejected(log: Any, answer: object, outcome: str) -> None:
         skip(log, f"The change was rejected ({answer.get('by')}): {outcome}. Clear the task that asked to ask again.")
 
 
-def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
+def premises_of(answer: object) -> dict[str, Premise]:
     """The terms that an answer is about, by topology.
 
     Raises:
@@ -220,8 +261,8 @@ def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
     """
     from kappa.control.plans.premise import Premise
 
-    shown = answer.get("shown")
-    if not isinstance(shown, dict) or not shown:
+    shown = shown_in(answer)
+    if not shown:
         raise AirflowFailException(
             "The answer does not have the terms that were shown. Nothing was changed. Clear the task that asked to ask "
             "again."
@@ -232,5 +273,10 @@ def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
 
 def replaced_by(answer: object) -> dict[str, int]:
     """Topology -> the live epoch that was shown as the one to replace; empty if nothing was shown."""
+    return {name: int(one["live"]) for name, one in shown_in(answer).items() if one["live"] is not None}
+
+
+def shown_in(answer: object) -> dict[str, Any]:
+    """The terms that an answer is about; empty where nothing was shown, or where somebody marked the task as done."""
     shown = answer.get("shown") if isinstance(answer, dict) else None
-    return {name: int(one["live"]) for name, one in (shown or {}).items() if one["live"] is not None}
+    return shown if isinstance(shown, dict) else {}

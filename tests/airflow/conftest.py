@@ -79,14 +79,30 @@ def no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
         monkeypatch.setattr(module, "config_with_spark", lambda _: config)
 
 
+class Pages:
+    """Airflow's side of questions: a task instance keeps the text of its first one."""
+
+    def __init__(self) -> None:
+        self.shown: dict[Any, Any] = {}
+        self.asked: list[dict[str, Any]] = []
+
+    def send(self, msg: Any) -> Any:
+        from airflow.sdk.execution_time.comms import HITLDetailRequestResult
+
+        page = self.shown.setdefault(msg.ti_id, msg)
+        if page == msg:
+            self.asked.append(msg.model_dump())
+        return HITLDetailRequestResult.from_api_response(page)
+
+
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Questions that Airflow was told to ask."""
-    from airflow.providers.standard.operators import hitl
+    """Questions that Airflow shows, once per asking."""
+    from airflow.sdk.execution_time import task_runner
 
-    details: list[dict[str, Any]] = []
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: details.append(detail))
-    return details
+    pages = Pages()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", pages, raising=False)
+    return pages.asked
 
 
 @pytest.fixture

@@ -231,6 +231,27 @@ def test_the_watcher_tells_where_the_record_stands_when_it_begins_and_when_that_
     asyncio.run(scenario())
 
 
+def test_the_watcher_tells_a_position_again_after_a_day_so_that_its_bookmark_is_kept(
+    lake: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = iter(range(1_000))
+    airflow = Airflow()
+    began(lake)
+    monkeypatch.setattr(clock, "now", lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(days)))
+
+    async def scenario() -> None:
+        events = MovesTrigger(poll_seconds=0.01).run()
+        for _ in range(2):
+            assert await _first(events) == {"up_to": 4}
+            airflow.run()
+
+    asyncio.run(scenario())
+    airflow.events.clear()  # as `airflow db clean` does
+    tell(lake, "demo.a", 2, *SECOND, by_event=DETAILS)
+    moved(lake, 2, 1)
+    assert {event.extra["epoch"] for event in airflow.run()} == {2}
+
+
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), LakeUnreachableError("gone"), ValueError("cut")])
 def test_the_watcher_outlives_what_it_cannot_read(
     lake: Config, monkeypatch: pytest.MonkeyPatch, error: Exception

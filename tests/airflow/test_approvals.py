@@ -5,10 +5,10 @@ Where it is about one topology and about several, a test has both.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput, TaskDeferred
 from support.airflow_runs import (
     BOTH,
@@ -106,24 +106,22 @@ def test_the_question_names_epochs_code_verdict_difference_and_offsets(
     assert "within 24 hours" in question["body"]
 
 
-def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
+def test_a_question_is_on_record_for_its_notice_once_per_asking(
     candidates: Any, config: Config, monkeypatch: pytest.MonkeyPatch, members: Members
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
     run = run_of(members)
-
-    def killed(**_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(hitl, "upsert_hitl_detail", killed)
-        approve(members).execute(run)
+    ask(run, members)
     for each in entries(candidates, config, members):
-        ((terms, nth, needed, link),) = each["asked"]
+        ((terms, nth, needed, link, _),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
         assert link.startswith("http://127.0.0.1:8080/dags/replay__demo/runs/run-1/tasks/approve/required_actions")
     ask(run, members)
     assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
+    run["ti"].max_tries = 7  # as clearing does
+    ask(run, members)
+    ask({**run_of(members), "ti": SimpleNamespace(**{**vars(run["ti"]), "run_id": "run-2"})}, members)
+    assert [len(each["asked"]) for each in entries(candidates, config, members)] == [3] * len(members)
 
 
 def test_where_airflow_has_no_address_the_notice_has_no_link(
@@ -148,6 +146,21 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
     assert entry(candidates, config)["handover"] == dict.fromkeys(names_of(members), 2)
     assert handed_over(candidates, config) == {TOPOLOGY: 2, OTHER: 1} | dict.fromkeys(names_of(members), 2)
     assert approve(members).execute(run) == {"answer": "live already"}
+
+
+@pytest.mark.parametrize(
+    ("user", "outcome"),
+    [
+        ({"id": "7", "name": ""}, ("approved", "airflow:7")),
+        ({"id": "", "name": ""}, ("rejected", "no answer within 24 hours")),
+        (None, ("rejected", "no answer within 24 hours")),
+    ],
+)
+def test_an_approval_has_an_author(candidates: Any, user: dict[str, str] | None, outcome: tuple[str, str]) -> None:
+    run = run_of(ONE)
+    ask(run)
+    given = approve().execute_complete(run, {**answer("Approve"), "responded_by_user": user})
+    assert (given["answer"], given["by"]) == outcome
 
 
 def test_an_approval_that_is_on_record_is_not_asked_for_again(
@@ -242,6 +255,7 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     ask(run, members)
     first = approve(members).execute_complete(run, answer("Approve"))
     second = {"nth": 2, "before": first}
+    run["task_instance"] = run_of(members)["task_instance"]  # that of the second task
     ask(run, members, **second)
     assert [question["subject"].partition("?")[2] for question in questions] == [" Approval 1 of 2", " Approval 2 of 2"]
     with pytest.raises(AirflowFailException, match=f"ann has already approved epoch 2 of {last}, which needs 2 people"):
@@ -310,6 +324,26 @@ def test_a_retry_after_a_rejection_asks_nothing_and_a_cleared_task_asks_anew(
     run["ti"].max_tries = 7  # as clearing does
     ask(run, members)
     assert not any("rejected" in each for each in entries(candidates, config, members)) and len(questions) == 2
+
+
+@pytest.mark.parametrize("is_cleared", [True, False], ids=["cleared", "retried"])
+def test_a_task_whose_page_shows_an_earlier_question_asks_nothing_and_names_the_dag_that_asks(
+    candidates: Any, config: Config, questions: list[Any], members: Members, is_cleared: bool
+) -> None:
+    run = run_of(members)
+    ask(run, members)
+    terms = run["task_state_store"]["kappa_terms"]
+    if is_cleared:
+        approve(members).execute_complete(run, answer("Reject"))
+        run["ti"].max_tries = 7
+    with candidates.changed(config) as now:
+        now["epochs"][f"{TOPOLOGY}/7"] = candidates._epoch("CUT_OVER", "another plan")
+        now["live"][TOPOLOGY] = 7
+    move = "joint_cutover" if len(members) > 1 else f"cutover__{TOPOLOGY}"
+    with pytest.raises(AirflowFailException, match=rf"shows an earlier question.*new run of DAG {move}:"):
+        approve(members).execute(run)
+    assert run["task_state_store"]["kappa_terms"] == terms and len(questions) == 1
+    assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
 
 
 def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(

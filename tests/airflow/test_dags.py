@@ -28,7 +28,7 @@ heavy = {"pyspark", "deltalake", "confluent_kafka", "pyarrow", "pandas", "kappa.
 facts = {
     dag.dag_id: dict(
         tags=sorted(dag.tags), doc=dag.doc_md, limit=dag.dagrun_timeout.total_seconds(), owner=dag.owner,
-        pools=sorted({task.pool for task in dag.tasks}), paused=dag.is_paused_upon_creation,
+        pools=sorted({task.pool for task in dag.tasks}), runs=dag.max_active_runs, paused=dag.is_paused_upon_creation,
         types=sorted(str(kind.value) for kind in dag.allowed_run_types or []), fields=sorted(dag.params),
         owners=sorted({task.owner for task in dag.tasks}), links=dag.owner_links,
         fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
@@ -187,10 +187,12 @@ def test_every_dag_is_made_by_the_factory(shipped: dict[str, Any]) -> None:
     facts = shipped["facts"]
     pools = {"stream": "kappa_streams", "backfill": "kappa_backfills"}
     assert set(pools.values()) < {pool.name for pool in POOLS}
+    pools |= dict.fromkeys(("abort", "cutover", "rollback", "joint_cutover", "joint_rollback"), "default_pool")
     for dag_id, dag in facts.items():
         verb, _, topology = dag_id.partition("__")
         assert dag["tags"] == sorted({"kappa", verb, topology} - {""}), dag_id
         assert dag["owner"] == "kappa" and dag["limit"] > 0, dag_id
+        assert dag["runs"] > 1 or dag["fields"] in ([], ["remove"]), "a run by hand waits behind no other one"
         assert dag["pools"] == [pools.get(verb, "kappa_replays")], dag_id
         assert dag["fails"] == ([] if verb == "stream" else dag["tasks"]), dag_id
         assert not topology or f"```text\n{topology} version" in dag["doc"], dag_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +128,15 @@ def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last
     assert "removed permanently" in choose(ChooseCandidateToAbort)[1]["lines"][1]
 
 
+def test_neither_a_live_nor_a_retired_epoch_is_offered_for_removal(candidates: Any, config: Config) -> None:
+    with pytest.raises(AirflowFailException, match=rf"is live: it is not removed\. DAG rollback__{TOPOLOGY}"):
+        choose(ChooseCandidateToAbort, epoch=1)
+    live_is(candidates, config, 3)
+    change(candidates, config, 1, stage="RETIRED")
+    with pytest.raises(AirflowFailException, match=f"was live and is retired.*kappa retire {TOPOLOGY} 1 --execute"):
+        choose(ChooseCandidateToAbort, epoch=1)
+
+
 def test_without_an_epoch_that_waits_it_is_said_what_builds_one(
     candidates: Any, config: Config, members: Members
 ) -> None:
@@ -178,9 +188,30 @@ def test_a_question_is_not_asked_once_its_lines_are_untrue(
     with pytest.raises(TaskAwaitingInput):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     live_is(candidates, config, 3)
-    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the previous task"):
+    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Trigger a new run"):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     assert len(questions) == 1
+
+
+@pytest.mark.parametrize("kind", [ChoosePrevious, ChooseCandidateToAbort])
+def test_a_cleared_question_whose_page_shows_an_earlier_one_is_not_asked(
+    candidates: Any, config: Config, questions: list[Any], kind: Any
+) -> None:
+    def chosen() -> Confirm:
+        choice, pushed = choose(kind)
+        return confirm(choice, lines=pushed["lines"], shown=pushed["shown"])
+
+    run = context()
+    change(candidates, config, 1, stage="RETIRED")
+    live_is(candidates, config, 3)
+    for _ in range(2):  # as long as it is the same question, a cleared task asks it again
+        with pytest.raises(TaskAwaitingInput):
+            chosen().execute(run)
+    terms = run["task_state_store"]["kappa_terms"]
+    live_is(candidates, config, 4)
+    with pytest.raises(AirflowFailException, match=r"shows an earlier question.*new run of DAG replay__demo:"):
+        chosen().execute(run)
+    assert run["task_state_store"]["kappa_terms"] == terms and len(questions) == 2
 
 
 def test_an_answer_to_what_was_shown_yesterday_moves_and_removes_nothing_today(
@@ -217,9 +248,9 @@ def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(
     with pytest.raises(AirflowFailException, match="The terms of the question are lost"):
         confirm(members).execute_complete(run, answer("Approve"))
     before = candidates.world(config)
-    for kind in (BringBack, Abort):
+    for kind, outcome in product((BringBack, Abort), ({"answer": "approved", "by": "a"}, None)):  # None: marked as done
         with pytest.raises(AirflowFailException, match="does not have the terms that were shown"):
-            kind(task_id="do", members=members, answer={"answer": "approved", "by": "a"}).execute(context())
+            kind(task_id="do", members=members, answer=outcome).execute(context())
     assert candidates.world(config) == before
 
 

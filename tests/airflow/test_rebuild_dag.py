@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from structlog.testing import capture_logs
 from support.airflow_runs import TOPOLOGY, Store, change, context, opened, started
 
@@ -14,7 +14,6 @@ from kappa.config import Config
 from kappa.replay.plan import ReplayPlan
 from kappa_airflow.forms import housekeeping_form, rebuild_form
 from kappa_airflow.housekeeping import RemoveLeftovers
-from kappa_airflow.questions import ApprovalOperator
 from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 
 pytestmark = pytest.mark.usefixtures("no_connection")
@@ -62,12 +61,13 @@ def test_beside_a_live_epoch_a_rebuild_is_a_candidate_and_nothing_is_asked_or_en
 
 
 def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
-    lost: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+    lost: Any, config: Config, questions: list[Any]
 ) -> None:
-    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
     plan = planned(run := new_run())
-    question = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
-    assert f"Take {TOPOLOGY} over in this lake?" in question and "ends permanently" in question
+    with pytest.raises(TaskAwaitingInput):
+        ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
+    (question,) = questions
+    assert question["subject"] == f"Take {TOPOLOGY} over in this lake?" and "ends permanently" in question["body"]
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         start(run, plan, "rejected")
     assert "The change was rejected (airflow:ann): nothing was changed." in str(logs)
@@ -88,7 +88,7 @@ def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps
 def test_an_epoch_is_ended_for_the_plan_and_the_lake_that_were_shown_only(lost: Any, config: Config) -> None:
     plan = planned(new_run())
     yes = {"answer": "approved", "by": "airflow:ann"}
-    for other in (yes, {**yes, "shown": {"plan": "another"}}):
+    for other in (None, yes, {**yes, "shown": {"plan": "another"}}):
         with pytest.raises(AirflowFailException, match="not the one that was confirmed"):
             StartRebuild(task_id="start", plan=plan, answer=other).execute(new_run())
     started(context())

@@ -9,11 +9,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 from support.airflow_runs import TOPOLOGY, change, context, started
-from support.epoch_record import FIRST, SECOND, empty_lake, tell
+from support.epoch_record import FIRST, SECOND, empty_lake, empty_plan, tell
 from test_dags import parsed
 
+from kappa import control
 from kappa.config import Config
-from kappa.errors import TopologyError
+from kappa.errors import BrokerUnreachableError, TopologyError
+from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
@@ -76,6 +78,38 @@ def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: 
     assert "Epoch 2 of demo.replayed is being built already, by airflow:ann: it is left alone" in str(logs)
 
 
+@pytest.mark.parametrize("filled", [{"then": "plan"}, {"then": "nonsense"}, {"savepoint": "x"}])
+def test_a_run_with_a_field_is_refused_before_anything_is_removed(
+    live: Any, config: Config, filled: dict[str, str]
+) -> None:
+    build(context())
+    before, run = live.world(config), context(**filled)
+    run["dag"].params = {}
+    with pytest.raises(AirflowFailException, match=f"no field '{next(iter(filled))}'"):
+        planned(run)
+    assert live.world(config) == before
+
+
+@pytest.mark.parametrize("error", [TopologyError("no such module"), BrokerUnreachableError("Kafka does not answer")])
+def test_a_run_that_cannot_plan_keeps_what_the_run_before_left(
+    live: Any, config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    build(context())
+    before = live.world(config)
+
+    def plan(_: Config, request: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises((AirflowFailException, BrokerUnreachableError)):
+        patch.setattr(live, "plan", plan)
+        planned(context())
+    assert live.world(config) == before
+    with pytest.raises(AirflowFailException, match="savepoint") as refused:
+        planned(context(), savepoint="gone")
+    assert "being built" not in str(refused.value), "the candidate is in nobody's way"
+    assert live.world(config) == before
+
+
 MOVES: dict[str, tuple[tuple[str, ...], str]] = {
     "it is approved": (("approved",), "was approved by test"),
     "an approval is asked for": (("asked",), "waits for an approval until 9999-12-31T00:00 UTC"),
@@ -133,6 +167,7 @@ def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
         tell(real, TOPOLOGY, 2, "approved", by_event={})
         return reason
 
+    monkeypatch.setattr(control, "plan", lambda *_: empty_plan(TOPOLOGY, 3, Offsets({})))
     monkeypatch.setattr(reprocess, "being_moved", late)
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         planned(context())

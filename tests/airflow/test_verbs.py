@@ -38,9 +38,10 @@ _TOPOLOGY = "Topology(name={name!r}, version='1'{more})"
 
 
 def parsed(folder: Path, *calls: str, topologies: tuple[str, ...] = ("demo.a", "demo.b"), alone: str = "[]") -> Any:
-    """A team's DAG files, one for each call, parsed with topologies of these names; the first has a schedule."""
+    """A team's DAG files, one for each call, parsed with topologies of these names; the first has a schedule
+    and needs two approvals."""
     for name, more in zip(
-        topologies, (", reprocess=Schedule(cron='0 3 * * *')", *[""] * len(topologies)), strict=False
+        topologies, (", approvals=2, reprocess=Schedule(cron='0 3 * * *')", *[""] * len(topologies)), strict=False
     ):
         (folder / "topologies").mkdir(exist_ok=True)
         (folder / "topologies" / f"{name}.py").write_text(_TOPOLOGY.format(name=name, more=more))
@@ -92,7 +93,10 @@ def test_a_call_that_cannot_be_meant_is_an_import_error_and_stops_no_task(tmp_pa
         "dags(topologies=['x'])": "declares topology 'x'. Deployed: ['demo.a', 'demo.b'].",
         "dags(verbs='replay')": "dags() takes lists of verbs and topologies, but one is text.",
         "dags(topologies='demo.a')": "dags() takes lists of verbs and topologies, but one is text.",
-        "dags(approval_hours=0)": "dags() has approval_hours=0, so no question could be answered.",
+        **{
+            f"dags(approval_hours={hours})": f"dags() has approval_hours={shown}, which is no time for an answer."
+            for hours, shown in (("0", "0"), ("87601", "87601"))
+        },
     }
     bag = parsed(tmp_path, *messages, alone='["replay__demo.a"]')
     assert bag["whole"] == {} and len(bag["errors"]) == len(messages)
@@ -120,14 +124,22 @@ def test_a_topology_that_is_named_and_does_not_parse_takes_no_other_down(tmp_pat
 
 
 def test_the_time_for_an_answer_is_that_of_every_question(tmp_path: Path) -> None:
-    bag = parsed(tmp_path, "dags(approval_hours=30)", topologies=("demo.a",))["waits"]
+    bag = parsed(tmp_path, "dags(approval_hours=30)")["waits"]
     day, fortnight = 24.0, 14 * 24.0
     assert {name: waits for name, waits in bag.items() if waits[1]} == {
         "abort__demo.a": [day + 30, [30]],
-        "cutover__demo.a": [day + 30, [30]],
+        "cutover__demo.a": [day + 60, [30, 30]],
         "rollback__demo.a": [day + 30, [30]],
-        "replay__demo.a": [fortnight + 30, [30]],
-        "rebuild__demo.a": [fortnight + 60, [30, 30]],
+        "replay__demo.a": [fortnight + 60, [30, 30]],
+        "rebuild__demo.a": [fortnight + 90, [30, 30, 30]],
+        "abort__demo.b": [day + 30, [30]],
+        "cutover__demo.b": [day + 30, [30]],
+        "rollback__demo.b": [day + 30, [30]],
+        "replay__demo.b": [fortnight + 30, [30]],
+        "rebuild__demo.b": [fortnight + 60, [30, 30]],
+        "joint_replay": [fortnight + 60, [30, 30]],
+        "joint_cutover": [fortnight + 60, [30, 30]],
+        "joint_rollback": [fortnight + 30, [30]],
     }
 
 

@@ -164,6 +164,31 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert fakes(stack)["live"][topology] == 1
 
 
+def test_a_cleared_question_is_asked_only_if_its_page_shows_what_is_asked(stack: AirflowStack) -> None:
+    topology, dag_id = "demo.asked", "rollback__demo.asked"
+    control: Any = load("kappa_fake_control", FAKES / "fake_control.py")
+    with control.changed(stack.config) as now:
+        for epoch, stage in ((1, "RETIRED"), (2, "CUT_OVER")):
+            now["epochs"][f"{topology}/{epoch}"] = {**control._epoch(stage), "wanted": False}
+        now["live"][topology] = 2
+    run = stack.trigger(dag_id, {})
+    body = stack.question(dag_id, run, "confirm")["body"]
+    stack.respond(dag_id, run, "confirm", "Reject")
+    assert stack.finish(dag_id, run) == "success"
+
+    stack.clear(dag_id, run, "choose", "confirm")
+    assert stack.question(dag_id, run, "confirm")["body"] == body
+    stack.respond(dag_id, run, "confirm", "Reject")
+    assert stack.finish(dag_id, run) == "success"
+
+    with control.changed(stack.config) as now:
+        now["epochs"][f"{topology}/3"] = {**control._epoch("CUT_OVER", "another plan"), "wanted": False}
+        now["live"][topology] = 3
+    stack.clear(dag_id, run, "choose", "confirm")
+    assert stack.finish(dag_id, run) == "failed"
+    assert f"Trigger a new run of DAG {dag_id}" in stack.task_log(dag_id, run, "confirm")
+
+
 def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_back_together(
     stack: AirflowStack,
 ) -> None:

@@ -44,7 +44,7 @@ def events(config: Config) -> tuple[Event, ...]:
 
 def ask(config: Config, **how: Any) -> None:
     shown = control.approval_terms(config, NAME, 2)
-    control.ask(config, shown, actor="airflow:ann", **{"hours": 24, "link": LINK, **how})
+    control.ask(config, shown, actor="airflow:ann", **{"hours": 24, "link": LINK, "asking": "r 3", **how})
 
 
 def questions(config: Config) -> list[Event]:
@@ -58,13 +58,13 @@ def test_a_question_that_is_asked_again_by_a_try_after_a_killed_one_is_on_record
     assert [event.detail["nth"] for event in questions(config)] == [1, 2]
 
 
-def test_after_a_rejection_it_is_another_question(config: Config) -> None:
+def test_a_question_of_another_run_is_another_question_with_its_own_link_and_time(config: Config) -> None:
     ask(config)
-    control.reject(config, NAME, 2, actor="ann", reason="")
-    epoch_record.tell(config, NAME, 2, "reopened", by_event={})
-    ask(config)
-    ask(config)
-    assert len(questions(config)) == 2
+    for _ in range(2):
+        ask(config, asking="r2 3", link=f"{LINK}/2", hours=48)
+    first, second = (event.detail for event in questions(config))
+    assert (first["link"], second["link"]) == (LINK, f"{LINK}/2")
+    assert second["until"] > first["until"]
 
 
 def wait(condition: Callable[[], Any]) -> None:

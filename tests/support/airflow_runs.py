@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 from kappa.topology.registry import Declared
 from kappa_airflow.forms import replay_form
@@ -59,7 +60,7 @@ def context(**filled: Any) -> Any:
         "dag": SimpleNamespace(params=fields),
         "dag_run": SimpleNamespace(triggering_user_name="ann", conf=filled),
         "run_id": "run-1",
-        "task_instance": SimpleNamespace(id="ti-1"),
+        "task_instance": SimpleNamespace(id=uuid4()),
         "ti": SimpleNamespace(max_tries=3, dag_id="replay__demo", run_id="run-1", task_id="approve", map_index=-1),
     }
 

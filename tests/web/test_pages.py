@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 from support import live_lake
-from support.epoch_record import empty_plan
+from support.epoch_record import FIRST, empty_lake, empty_plan, tell
 from support.page_lake import CANDIDATE, TopologyStory, demo, report, steady, turned
 
 from kappa import clock, control
@@ -37,7 +37,7 @@ from kappa_web.lake import Lake
 from kappa_web.pages import routes
 from kappa_web.pages.board import Board, rates
 from kappa_web.pages.lags import STEPS, Lags
-from kappa_web.pages.topology import actions, anatomy
+from kappa_web.pages.topology import actions, anatomy, timeline
 
 NAME = "retail.loyalty"
 EVIL = '<script>alert("x")</script>'
@@ -141,6 +141,19 @@ def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change
     assert "waiting" in text and "reading and computing" in text and "Of the last" in text
     assert answer.text.count('class="live"') >= 4, "each turn of an epoch is a bar of the timeline"
     assert "it was the other way round" in text
+
+
+def test_the_timeline_has_the_live_epoch_however_many_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = empty_lake(tmp_path, monkeypatch)
+    details = {"planned": {"plan_id": "p"}, "moved": {"from": None, "at": {}}}
+    tell(config, NAME, 1, *FIRST, by_event=details)
+    for epoch in range(2, 15):  # nights of reprocessing
+        tell(config, NAME, epoch, "planned", "aborted", by_event=details)
+    drawing = timeline(Epochs(config.lake).record(NAME), clock.now())
+    assert "epoch 1<" in drawing and 'class="live"' in drawing
+    assert "epoch 14<" in drawing and "epoch 2<" not in drawing
 
 
 def test_a_topology_shows_the_paths_of_its_published_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,16 +160,24 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> Act[No
 
 
 def ask(
-    config: Config, shown: Terms, *, actor: str, nth: int = 1, needed: int = 1, hours: float, link: str = ""
+    config: Config,
+    shown: Terms,
+    *,
+    actor: str,
+    asking: str,
+    nth: int = 1,
+    needed: int = 1,
+    hours: float,
+    link: str = "",
 ) -> None:
     """Put on record that an answer is waited for; the driver of the epoch sends a notice of it. Idempotent.
 
-    For one question there is one row, however often a process that asks is started again: until the epoch was rejected,
-    and asked about anew.
+    For one question there is one row, however often a process that asks is started again.
 
     Args:
         shown: what the question shows.
         actor: the run that asks.
+        asking: what is the same in each try of a question, and in no other question.
         nth: for which of several people it waits.
         needed: how many have to approve.
         hours: time for the answer.
@@ -177,12 +185,10 @@ def ask(
     """
 
     def decide(now: Now) -> Sequence[Event]:
-        question = {"terms": shown.to_dict(), "nth": nth, "needed": needed}
-        for event in reversed(now.record.events):
-            if event.epoch == shown.epoch and event.event in ("rejected", "reopened"):
-                break
-            if event.epoch == shown.epoch and event.event == "asked" and question.items() <= event.detail.items():
-                return []
+        question = {"terms": shown.to_dict(), "nth": nth, "needed": needed, "asking": asking}
+        asked = [event for event in now.record.events if event.epoch == shown.epoch and event.event == "asked"]
+        if any(question.items() <= event.detail.items() for event in asked):
+            return []
         detail = {
             **question,
             "link": link,

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from kappa.config import Config
-from kappa.errors import KappaError, NewerFormatError, first_line
+from kappa.errors import KappaError, first_line
 from kappa.names import EpochPaths
 from kappa.presence.watchdog import Line
 from kappa.record.epoch_record import TopologyRecord
@@ -165,7 +165,7 @@ class Notices:
             self._last = last if last is not None else max((event.n for event in record.events), default=0)
             if last is None:
                 self._set_bookmark(self._last)
-        except (OSError, ValueError, NewerFormatError) as error:
+        except Exception as error:  # a bookmark of whatever content: notices end no driver
             self._is_on = False
             self._log.error("no notices", error=f"{type(error).__name__}: {error}")
             return

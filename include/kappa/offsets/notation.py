@@ -19,7 +19,9 @@ _DURATION = re.compile(
     r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
     re.ASCII,
 )
-_OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(?::(?P<partition>\d+))?=(?P<offset>-?\d+)", re.ASCII)
+#: Python reads no more than some thousand digits.
+_NUMBER = r"\d{1,19}"
+_OFFSET = re.compile(rf"(?P<topic>[A-Za-z0-9._-]+)(?::(?P<partition>{_NUMBER}))?=(?P<offset>-?{_NUMBER})", re.ASCII)
 _SAVEPOINT = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -118,7 +120,7 @@ def parsed_shift(text: str) -> int:
     Raises:
         UsageError: it is not a number.
     """
-    if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+    if not re.fullmatch(rf"[+-]?{_NUMBER}", text, re.ASCII):
         raise UsageError(f"{text!r} is not a number of offsets. Write it like -1000 or 1000.")
     return int(text)
 
@@ -171,7 +173,8 @@ def offsets_from_csv(text: str, file: str) -> Offsets:
             topic, partition, offset = [cell.strip() for cell in rows[0]]
         except (csv.Error, ValueError) as error:
             raise UsageError(f"{where}: write TOPIC,PARTITION,OFFSET, three values.", line=number) from error
-        if not topic or not re.fullmatch(r"\d+", partition, re.ASCII) or not re.fullmatch(r"-?\d+", offset, re.ASCII):
+        is_number = re.fullmatch(_NUMBER, partition, re.ASCII) and re.fullmatch(rf"-?{_NUMBER}", offset, re.ASCII)
+        if not topic or not is_number:
             raise UsageError(f"{where}: write TOPIC,PARTITION,OFFSET, the last two as numbers.", line=number)
         if int(offset) < 0:
             raise UsageError(f"{where}: offset {offset} is negative, offsets begin at 0.", line=number)
@@ -216,7 +219,7 @@ def parsed_savepoint(text: str) -> dict[str, Any]:
     Raises:
         UsageError: it is not one of them.
     """
-    if re.fullmatch(r"\d+", text, re.ASCII):
+    if re.fullmatch(_NUMBER, text, re.ASCII):
         return {"seq": int(text)}
     return {"name": text} if _SAVEPOINT.fullmatch(text) else {"at": parsed_time(text)}
 

@@ -93,6 +93,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "terms": Field("object", "terms of an approval: the fields of `approved`"),
         "nth": Field("number", "for which of several people it waits"),
         "needed": Field("number", "how many have to approve"),
+        "asking": Field("text", "the task that asks: its run, and its number of tries when it was cleared last"),
         "link": Field("text", "the page for the answer"),
         "until": Field("time", "how long it waits"),
         "airflow_only": Field("boolean", "whether only answers in Airflow count"),

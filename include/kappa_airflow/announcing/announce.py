@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias, AssetWatcher, BaseOperator
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kappa import clock
 from kappa.errors import first_line
 from kappa_airflow.announcing.announcements import Bookmark, announcements, last, served
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
@@ -32,13 +33,16 @@ ANNOUNCED = AssetAlias("kappa_served_tables")
 BOOKMARK = "announced_up_to"
 #: Number of stored events that are searched for the last announced one: those of several moves.
 _LOOKED_AT = 200
+#: Time after which a position is emitted again: less than Airflow keeps its events for.
+_AGAIN = timedelta(days=1)
 
 
 class MovesTrigger(BaseEventTrigger):
     """Wakes DAGs that its asset schedules after any move of readers or backfill of rows, whoever made it.
 
-    It emits the last position in the record of epochs when it begins and each time that changes; after the death of a
-    triggerer at least once. Each look reads the added events, for some milliseconds in a thread. An error in reading is
+    It emits the last position in the record of epochs when it begins, each time that changes, and once a day: the
+    bookmark of a run leaves out what that run itself announces. After the death of a triggerer it emits at least once.
+    Each look reads the added events, for some milliseconds in a thread. An error in reading is
     logged once, and the next look tries again.
 
     Args:
@@ -55,16 +59,16 @@ class MovesTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"poll_seconds": self.poll_seconds}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Emit the position of the record whenever it changes."""
+        """Emit the position of the record whenever it changes, and once a day."""
         from kappa.config import Config
         from kappa.record.epochs import epochs_of
 
         epochs = epochs_of(Config.from_env().lake)
-        position: int | None = None
+        position, emitted_at = -1, clock.now()
         while True:
             now = await asyncio.to_thread(self._look, epochs)
-            if now is not None and now != position:
-                position = now
+            if now is not None and (now != position or clock.is_due(emitted_at, _AGAIN, clock.now())):
+                position, emitted_at = now, clock.now()
                 yield TriggerEvent({"up_to": now})  # type: ignore[no-untyped-call]  # as above
             await asyncio.sleep(self.poll_seconds)
 

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa.errors import MoveRefusedError
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import reason_of
-from kappa_airflow.questions import Confirm, skip_rejected
+from kappa_airflow.questions import Confirm, shown_in, skip_rejected
 from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of
 from kappa_airflow.tasks import Member, filled_form
 
@@ -106,7 +106,7 @@ class StartRebuild(StartReplay):
             AirflowFailException: it is refused, or something has changed since it was shown.
         """
         skip_rejected(self.log, self.answer, "nothing was changed")
-        if self.answer.get("shown") != {"plan": plan_of(self.plan).id}:
+        if shown_in(self.answer) != {"plan": plan_of(self.plan).id}:
             raise AirflowFailException(
                 "The plan is not the one that was confirmed. Nothing was changed. Clear task confirm to ask again."
             )

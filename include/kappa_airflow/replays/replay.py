@@ -70,21 +70,24 @@ class PlanReplay(TopologyTask):
         Raises:
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
-        from kappa import control
-
         store = context.get("task_state_store")
         plan_text = store.get(PLAN_KEY) if store is not None else None
         if isinstance(plan_text, str):
             self.log.info("This run already has its plan; for a new plan trigger a new run.")
             return plan_text
         with terminal_errors_fail():
-            config = self._config()
-            plan = control.plan(config, self.request(context, config))
+            plan = self.plan(context, self._config())
         explain(self.log, plan)
         text = plan.to_json()
         if store is not None:
             store.set(PLAN_KEY, text)
         return text
+
+    def plan(self, context: Context, config: Config) -> ReplayPlan:
+        """The plan, which may be refused."""
+        from kappa import control
+
+        return control.plan(config, self.request(context, config))
 
     def request(self, context: Context, config: Config) -> ReplayRequest:
         """The request that the form makes.

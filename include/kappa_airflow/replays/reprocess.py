@@ -11,10 +11,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kappa import clock
 from kappa.errors import MoveRefusedError
+from kappa.replay.rules.request import REPLAY_ALREADY_ACTIVE
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.replays.replay import PlanReplay, StartReplay
 from kappa_airflow.replays.reports import report_path
-from kappa_airflow.tasks import TopologyTask, skip
+from kappa_airflow.tasks import TopologyTask, filled_form, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kappa.config import Config
+    from kappa.control.plans.premise import Premise
     from kappa.record.epoch_record import TopologyRecord
+    from kappa.replay.plan import ReplayPlan
     from kappa.replay.request import ReplayRequest
 
 #: The recorded author of epochs that a schedule makes.
@@ -30,10 +33,11 @@ AUTHOR = "airflow:reprocess"
 
 
 class PlanReprocess(PlanReplay):
-    """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the previous run is removed first.
+    """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the previous run is removed.
 
-    One run has one plan: a cleared task returns the plan that it made before. A candidate with another author, or one
-    that a person approves, brings back or makes live, is left alone, and the run is skipped.
+    One run has one plan: a cleared task returns the plan that it made before. The candidate stays unless it is all that
+    refuses the new plan. A candidate with another author, or one that a person approves, brings back or makes live, is
+    left alone, and the run is skipped.
 
     Args:
         savepoint: name of the savepoint that it starts from; empty for the beginning.
@@ -43,28 +47,43 @@ class PlanReprocess(PlanReplay):
         super().__init__(**kwargs)
         self.savepoint = savepoint
 
-    def request(self, context: Context, config: Config) -> ReplayRequest:
-        """A replay of everything, or from the savepoint, once no other candidate is in its way.
+    def plan(self, context: Context, config: Config) -> ReplayPlan:
+        """The plan without the candidate of the previous run, which is removed if that plan is not refused.
 
         Raises:
             AirflowSkipException: there is nothing to compare with, or another epoch is being built.
+            AirflowFailException: that plan is refused.
+            UsageError: the run was triggered with a field; its DAG has no form.
         """
+        filled_form(context)
+        premise = self._left_over(config)
+        plan = super().plan(context, config)
+        if premise is None:
+            return plan
+        others = [str(finding) for finding in plan.refusals if finding.code != REPLAY_ALREADY_ACTIVE.code]
+        if others:
+            raise AirflowFailException(
+                f"The replay of {self.topology} is refused. Epoch {premise.epoch} of the previous run stays. "
+                f"{' '.join(others)}"
+            )
+        self._remove(config, premise, plan.request.reason)
+        return super().plan(context, config)
+
+    def request(self, context: Context, config: Config) -> ReplayRequest:
+        """A replay of everything, or from the savepoint."""
         from kappa.replay.request import ReplayRequest
         from kappa.replay.starts import FromSavepoint, ToEarliest
 
-        why = f"scheduled reprocessing, run {context['run_id']}, {actor(context)}"
-        self._make_room(config, why)
         return ReplayRequest(
             topology=self.topology,
             start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
-            reason=why,
+            reason=f"scheduled reprocessing, run {context['run_id']}, {actor(context)}",
             actor=AUTHOR,
             slice_records=config.slice_records,
         )
 
-    def _make_room(self, config: Config, why: str) -> None:
-        """Remove the candidate that this schedule left; skip the run if there is a candidate of another author."""
-        from kappa import control
+    def _left_over(self, config: Config) -> Premise | None:
+        """The candidate that this schedule left, as it stands; skips the run if another one is being built."""
         from kappa.control.plans.premise import Premise
 
         topology_record = record(config, self.topology)
@@ -76,7 +95,7 @@ class PlanReprocess(PlanReplay):
             )
         candidate = topology_record.candidate
         if candidate is None:
-            return
+            return None
         if candidate.planned.actor != AUTHOR:
             skip(
                 self.log,
@@ -90,18 +109,16 @@ class PlanReprocess(PlanReplay):
                 f"Epoch {candidate.epoch} of {self.topology}, which an earlier run made, {moving}: it is left alone, "
                 "and this run compares nothing. The first run after that compares again.",
             )
+        return Premise.of(topology_record, candidate.epoch)
+
+    def _remove(self, config: Config, premise: Premise, why: str) -> None:
+        from kappa import control
+
         try:
-            control.abort(
-                config,
-                self.topology,
-                candidate.epoch,
-                actor=AUTHOR,
-                reason=why,
-                premise=Premise.of(topology_record, candidate.epoch),
-            )
+            control.abort(config, self.topology, premise.epoch, actor=AUTHOR, reason=why, premise=premise)
         except MoveRefusedError as error:  # a person was faster
-            skip(self.log, f"{error} Epoch {candidate.epoch} is left alone, and this run compares nothing.")
-        self.log.info("Epoch %s of the previous run is removed: this run replaces it.", candidate.epoch)
+            skip(self.log, f"{error} Epoch {premise.epoch} is left alone, and this run compares nothing.")
+        self.log.info("Epoch %s of the previous run is removed: this run replaces it.", premise.epoch)
 
 
 def being_moved(record: TopologyRecord, epoch: int) -> str:

@@ -16,7 +16,7 @@ from airflow.sdk import get_parsing_context
 from kappa.config import Config
 from kappa.errors import UsageError, first_line
 from kappa.topology import registry
-from kappa_airflow.factory import APPROVAL_HOURS
+from kappa_airflow.factory import APPROVAL_HOURS, MOST_APPROVAL_HOURS
 from kappa_airflow.tasks import dag_id
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def dags(
         approval_hours: how long a question waits for an answer before that counts as a rejection.
 
     Raises:
-        UsageError: there is no such verb; the message names the nearest. Or no time is left for an answer, or there is
-            no topologies folder: the process does not know the settings of the repository.
+        UsageError: there is no such verb; the message names the nearest. Or ``approval_hours`` is no time for an
+            answer, or there is no topologies folder: the process does not know the settings of the repository.
         UnknownTopologyError: no file declares a topology of that name; the message names the nearest.
         ConfigError: the settings are not valid.
 
@@ -113,10 +113,10 @@ def _check(verbs: Collection[str], names: Collection[str], approval_hours: float
             near = get_close_matches(verb, VERBS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(VERBS))}."
             raise UsageError(f"dags() has no verb {verb!r}. {hint} Correct it in the DAG file.")
-    if not approval_hours > 0:
+    if not 0 < approval_hours <= MOST_APPROVAL_HOURS:
         raise UsageError(
-            f"dags() has approval_hours={approval_hours:g}, so no question could be answered. Write a number above 0 "
-            "in the DAG file."
+            f"dags() has approval_hours={approval_hours:g}, which is no time for an answer. Write a number above 0 and "
+            f"up to {MOST_APPROVAL_HOURS:g} in the DAG file."
         )
     for file in registry.broken_files(folder):
         log.error("a file does not parse, so its topologies have no DAGs", file=str(file))

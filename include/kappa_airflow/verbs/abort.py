@@ -22,7 +22,7 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
     """The DAG of one topology."""
     (topology,) = topologies
     form = move_form(topologies, "the one that is being built, or was rejected last", keeps=False)
-    with form_dag("abort", topologies, doc=__doc__, wait_hours=hours, params=form):
+    with form_dag("abort", topologies, doc=__doc__, params=form):
         choose = ChooseCandidateToAbort(task_id="choose", topologies=topologies)
         confirm = confirm_choice(choose.output, what=f"Remove an epoch of {topology.name}?", hours=hours)
         Abort(task_id="abort", members=choose.output, answer=confirm.output)

@@ -21,6 +21,6 @@ if TYPE_CHECKING:
 def build(topologies: Sequence[Declared], hours: float) -> None:
     """The DAG of one topology, or the joint one of several."""
     form = move_form(topologies, "the one that waits, or was rejected last")
-    with form_dag("cutover", topologies, doc=__doc__, wait_hours=hours, params=form):
+    with form_dag("cutover", topologies, doc=__doc__, params=form):
         choose = ChooseCandidate(task_id="choose", topologies=topologies)
         verify_and_move(topologies, choose.output, hours=hours)

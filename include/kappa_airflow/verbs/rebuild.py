@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def build(topologies: Sequence[Declared], hours: float) -> None:
     """The DAG of one topology."""
     (topology,) = topologies
-    with form_dag("rebuild", topologies, doc=__doc__, wait_hours=2 * hours, params=rebuild_form()):
+    with form_dag("rebuild", topologies, doc=__doc__, params=rebuild_form()):
         plan = PlanRebuild(task_id="plan", topology=topology.name)
         confirm = ConfirmTakeover(task_id="confirm", plan=plan.output, hours=hours)
         start = StartRebuild(task_id="start", plan=plan.output, answer=confirm.output)

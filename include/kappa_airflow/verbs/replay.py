@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def build(topologies: Sequence[Declared], hours: float) -> None:
     """The DAG of one topology, or the joint one of several."""
-    with form_dag("replay", topologies, doc=__doc__, wait_hours=hours, params=replay_form(topologies)):
+    with form_dag("replay", topologies, doc=__doc__, params=replay_form(topologies)):
         plan = for_each(topologies, PlanReplay, task_id="plan", over={"topology": names(topologies)})
         start = for_each(topologies, StartReplay, task_id="start", over={"plan": plan.output})
         verify_and_move(topologies, start.output, hours=hours, stages=STAGES)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def build(topologies: Sequence[Declared], hours: float) -> None:
     """The DAG of one topology, or the joint one of several."""
     form = move_form(topologies, "the one that was live before")
-    with form_dag("rollback", topologies, doc=__doc__, wait_hours=hours, params=form):
+    with form_dag("rollback", topologies, doc=__doc__, params=form):
         where = topologies[0].name if len(topologies) == 1 else "all of them"
         choose = ChoosePrevious(task_id="choose", topologies=topologies)
         confirm = confirm_choice(choose.output, what=f"Go back in {where}?", hours=hours)

@@ -194,7 +194,8 @@ def _previous(record: TopologyRecord) -> int | None:
 
 def timeline(record: TopologyRecord, now: datetime) -> Markup:
     """When each epoch was built, live and kept."""
-    epochs = [epoch for _, epoch in sorted(record.epochs.items())][-_EPOCHS:]
+    last = sorted(record.epochs)[-_EPOCHS:]
+    epochs = [record.epochs[number] for number in sorted({*last, *([] if record.live is None else [record.live])})]
     begin = min(epoch.planned.at for epoch in epochs)
     span = max((now - begin).total_seconds(), 1.0)
 

@@ -229,10 +229,10 @@ def approval_terms(config, topology, epoch):
     )
 
 
-def ask(config, shown, *, actor, nth=1, needed=1, hours, link=""):
+def ask(config, shown, *, actor, asking, nth=1, needed=1, hours, link=""):
     with changed(config) as now:
         questions = _entry(now, shown.topology, shown.epoch).setdefault("asked", [])
-        if (question := [shown.to_dict(), nth, needed, link]) not in questions:
+        if (question := [shown.to_dict(), nth, needed, link, asking]) not in questions:
             questions.append(question)
 
 
