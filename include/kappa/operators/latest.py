@@ -95,7 +95,7 @@ class NewestBy:
             *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", "_deleted"
         )
         # Rows of one record are in one slice; pairs of one left row may be in several.
-        content = content_of(before.select(*names)) if are_pairs else []
+        content = content_of(before.select(*names)) if are_pairs or origin.order_of(rows) == "contributor" else []
         place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
         was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key, seeks=seeks)
         candidates = last_rows.join(was, on=list(self.key), how="left")
