@@ -159,8 +159,8 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
 def test_an_approval_has_an_author(candidates: Any, user: dict[str, str] | None, outcome: tuple[str, str]) -> None:
     run = run_of(ONE)
     ask(run)
-    given = approve().execute_complete(run, {**answer("Approve"), "responded_by_user": user})
-    assert (given["answer"], given["by"]) == outcome
+    result = approve().execute_complete(run, {**answer("Approve"), "responded_by_user": user})
+    assert (result["answer"], result["by"]) == outcome
 
 
 def test_an_approval_that_is_on_record_is_not_asked_for_again(
