@@ -118,7 +118,7 @@ def test_an_airflow_without_the_settings_of_the_repository_says_so(tmp_path: Pat
 def test_a_topology_that_is_named_and_does_not_parse_takes_no_other_down(tmp_path: Path) -> None:
     (tmp_path / "topologies").mkdir()
     (tmp_path / "topologies" / "broken.py").write_text("Topology(name='demo.c', version='1'")
-    (tmp_path / "topologies" / "latin.py").write_bytes("# é\nTopology(name='demo.d')".encode("latin-1"))
+    (tmp_path / "topologies" / "latin.py").write_bytes("Topology(name='demo.d', owner='é')".encode("latin-1"))
     bag = parsed(tmp_path, "dags(verbs=['replay'], topologies=['demo.a', 'demo.c', 'demo.d'])")
     assert (bag["errors"], set(bag["whole"])) == ({}, {"replay__demo.a"})
 
