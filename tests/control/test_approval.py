@@ -265,6 +265,20 @@ def test_a_file_beside_a_topology_hinders_no_move_of_it_and_no_way_back(config: 
     assert handover is not None and handover.epoch == 1 and approval.required(config, record(config), 1) == 0
 
 
+def test_no_upgrade_of_the_live_epoch_lowers_the_number(config: Config) -> None:
+    codes = []
+    for number in ("2", "0"):
+        asks_for(config, number)
+        codes.append(code_store.store(config.lake, config.topologies, "a.b"))
+    put(config, 2, ("aborted",))
+    put(config, 3, (*SECOND, "moved"), replace(REPORT, candidate_epoch=3), codes[0])
+    put(config, 4, SECOND, replace(REPORT, candidate_epoch=4), codes[1])
+    upgraded = {"code": codes[1], "from": codes[0], "version": "1", "verdict": "same"}
+    Epochs(config.lake).add("a.b", 3, "upgraded", actor="ann", **upgraded)
+    assert record(config).epoch(3).code == codes[1]
+    assert approval.required(config, record(config), 4) == 2
+
+
 def test_stored_code_asks_by_the_file_of_the_topology_and_for_one_person_where_that_is_not_read(config: Config) -> None:
     asks_for(config, "2")
     code = code_store.store(config.lake, config.topologies, "a.b")

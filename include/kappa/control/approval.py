@@ -96,13 +96,13 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
 def required(config: Config, record: TopologyRecord, epoch: int) -> int:
     """How many people have to approve an epoch: the most that its code, the live one's or the deployed file asks for.
 
-    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks. An epoch that
-    comes back was live before and needs none.
+    A folder is what a variable of the caller says; the code of both epochs is on record, whoever asks. All code of the
+    live epoch counts, since one person can upgrade it. An epoch that comes back was live before and needs none.
     """
     if record.epoch(epoch).is_recalled:
         return 0
     deployed = [item.approvals for item in declared(config.topologies) if item.name == record.topology]
-    codes = {record.epoch(number).code for number in (epoch, record.live) if number is not None}
+    codes = {record.epoch(epoch).code, *(record.epoch(record.live).codes if record.live is not None else ())}
     return max([*deployed, *(code_store.approvals(config.lake, code, record.topology) for code in codes)])
 
 
