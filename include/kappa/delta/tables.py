@@ -46,6 +46,9 @@ CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",
 }
+#: Spark names the folders of partitions as they are, such as ``city=Zürich``, and ``deltalake`` removes a file by its
+#: encoded path (1.6.6): no reader would miss it. Of a table with this property Spark names the folders by chance.
+_PARTITIONED = {"delta.randomizeFilePrefixes": "true"}
 #: Types whose least and greatest values every engine compares.
 _COMPARED = ("byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp")
 #: Application id of the writes of slices; its version is the slice's number.
@@ -91,7 +94,12 @@ def create(
         path,
         Schema.from_json(delta_schema(columns)),
         partition_by=partition_by,
-        configuration={**CONFIGURATION, **_statistics(columns, partition_by), **(configuration or {})},
+        configuration={
+            **CONFIGURATION,
+            **(_PARTITIONED if partition_by else {}),
+            **_statistics(columns, partition_by),
+            **(configuration or {}),
+        },
     )
 
 
