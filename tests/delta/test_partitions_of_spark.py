@@ -54,7 +54,7 @@ def test_what_is_removed_of_partitions_that_spark_wrote_is_gone_for_every_reader
     for seq in (1, 2):
         rows = [(seq, city) for city in CITIES]
         tables.append_frame(table, spark.createDataFrame(rows, "_seq BIGINT, city STRING"), seq)
-    wanted = sorted(act(table), key=repr)
+    expected = sorted(act(table), key=repr)
     by_spark = [tuple(row) for row in spark.read.format("delta").load(table).select("_seq", "city").collect()]
     by_deltalake = [(row["_seq"], row["city"]) for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
-    assert (sorted(by_spark, key=repr), sorted(by_deltalake, key=repr)) == (wanted, wanted)
+    assert (sorted(by_spark, key=repr), sorted(by_deltalake, key=repr)) == (expected, expected)
