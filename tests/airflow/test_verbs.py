@@ -94,7 +94,7 @@ def test_a_call_that_cannot_be_meant_is_an_import_error_and_stops_no_task(tmp_pa
         "dags(verbs='replay')": "dags() takes lists of verbs and topologies, but one is text.",
         "dags(topologies='demo.a')": "dags() takes lists of verbs and topologies, but one is text.",
         **{
-            f"dags(approval_hours={hours})": f"dags() has approval_hours={shown}, which is no time for an answer."
+            f"dags(approval_hours={hours})": f"dags() has approval_hours={shown}, which is not a time for an answer."
             for hours, shown in (("0", "0"), ("87601", "87601"))
         },
     }

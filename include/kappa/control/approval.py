@@ -183,8 +183,8 @@ def ask(
 
     def decide(now: Now) -> Sequence[Event]:
         question = {"terms": shown.to_dict(), "nth": nth, "needed": needed, "asking": asking}
-        asked = [event for event in now.record.events if event.epoch == shown.epoch and event.event == "asked"]
-        if any(question.items() <= event.detail.items() for event in asked):
+        questions = [event for event in now.record.events if event.epoch == shown.epoch and event.event == "asked"]
+        if any(question.items() <= event.detail.items() for event in questions):
             return []
         detail = {
             **question,

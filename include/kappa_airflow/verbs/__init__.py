@@ -56,7 +56,7 @@ def dags(
         approval_hours: how long a question waits for an answer before that counts as a rejection.
 
     Raises:
-        UsageError: there is no such verb; the message names the nearest. Or ``approval_hours`` is no time for an
+        UsageError: there is no such verb; the message names the nearest. Or ``approval_hours`` is not a time for an
             answer, or there is no topologies folder: the process does not know the settings of the repository.
         UnknownTopologyError: no file declares a topology of that name; the message names the nearest.
         ConfigError: the settings are not valid.
@@ -115,8 +115,8 @@ def _check(verbs: Collection[str], names: Collection[str], approval_hours: float
             raise UsageError(f"dags() has no verb {verb!r}. {hint} Correct it in the DAG file.")
     if not 0 < approval_hours <= MOST_APPROVAL_HOURS:
         raise UsageError(
-            f"dags() has approval_hours={approval_hours:g}, which is no time for an answer. Write a number above 0 and "
-            f"up to {MOST_APPROVAL_HOURS:g} in the DAG file."
+            f"dags() has approval_hours={approval_hours:g}, which is not a time for an answer. Write a number above 0 "
+            f"and up to {MOST_APPROVAL_HOURS:g} in the DAG file."
         )
     every = registry.declarations(folder)
     files: dict[str, Path] = {}
