@@ -149,18 +149,18 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("user", "outcome"),
+    ("user", "expected"),
     [
         ({"id": "7", "name": ""}, ("approved", "airflow:7")),
         ({"id": "", "name": ""}, ("rejected", "no answer within 24 hours")),
         (None, ("rejected", "no answer within 24 hours")),
     ],
 )
-def test_an_approval_has_an_author(candidates: Any, user: dict[str, str] | None, outcome: tuple[str, str]) -> None:
+def test_an_approval_has_an_author(candidates: Any, user: dict[str, str] | None, expected: tuple[str, str]) -> None:
     run = run_of(ONE)
     ask(run)
-    result = approve().execute_complete(run, {**answer("Approve"), "responded_by_user": user})
-    assert (result["answer"], result["by"]) == outcome
+    outcome = approve().execute_complete(run, {**answer("Approve"), "responded_by_user": user})
+    assert (outcome["answer"], outcome["by"]) == expected
 
 
 def test_an_approval_that_is_on_record_is_not_asked_for_again(

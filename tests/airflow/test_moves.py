@@ -197,7 +197,7 @@ def test_a_question_is_not_asked_once_its_lines_are_untrue(
 def test_a_cleared_question_whose_page_shows_an_earlier_one_is_not_asked(
     candidates: Any, config: Config, questions: list[Any], kind: Any
 ) -> None:
-    def task() -> Confirm:
+    def question() -> Confirm:
         choice, pushed = choose(kind)
         return confirm(choice, lines=pushed["lines"], shown=pushed["shown"])
 
@@ -206,11 +206,11 @@ def test_a_cleared_question_whose_page_shows_an_earlier_one_is_not_asked(
     live_is(candidates, config, 3)
     for _ in range(2):  # as long as it is the same question, a cleared task asks it again
         with pytest.raises(TaskAwaitingInput):
-            task().execute(run)
+            question().execute(run)
     terms = run["task_state_store"]["kappa_terms"]
     live_is(candidates, config, 4)
     with pytest.raises(AirflowFailException, match=r"shows an earlier question.*new run of DAG replay__demo:"):
-        task().execute(run)
+        question().execute(run)
     assert run["task_state_store"]["kappa_terms"] == terms and len(questions) == 2
 
 
