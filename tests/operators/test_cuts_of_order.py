@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Effects, Slice, Source, Topology
+from kappa.errors import TopologyError
 from kappa.operators import (
     agg,
     at_most_every,
@@ -20,8 +21,10 @@ from kappa.operators import (
     session_window,
     table_join,
     tumbling_window,
+    versions_by,
 )
 from kappa.testing import Input, TopologyDriver
+from kappa.topology.earlier_code import earlier_code
 from kappa.topology.emission import Cuts, Emission
 
 if TYPE_CHECKING:
@@ -98,3 +101,25 @@ def test_the_newest_of_records_and_pairs_is_the_same_under_any_cut(spark: SparkS
         results.append(driver.rows("last"))
     assert results[0] == results[1]
     assert results[0][0]["amount"] == 9
+
+
+FINAL = session_window(ONE, **COUNT, gap="1 hour").final
+JOINS: dict[str, Callable[[list[Source | Emission]], Any]] = {
+    "the left side": lambda of: interval_join(of, OTHER, key="id", within="1 hour", tables=("l", "r"), left_rows=ROWS),
+    "the right side": lambda of: interval_join(
+        OTHER, of, key="id", within="1 hour", tables=("l", "r"), right_rows=ROWS
+    ),
+    "rows that wait": lambda of: table_join(of, OTHER, key="id", tables=("w", "v"), left_rows=ROWS),
+    "versions": lambda of: versions_by(of, key="id", table="v", rows=ROWS),
+}
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+def test_final_rows_of_two_operators_that_may_have_one_record_wait_in_no_join(join: Callable[[Any], Any]) -> None:
+    with pytest.raises(TopologyError, match=r"may have one record.* one would be lost\. Join each of them"):
+        join([HOURS, FINAL])
+    with earlier_code():
+        join([HOURS, FINAL])
+    others = session_window(OTHER, **COUNT, gap="1 hour").final
+    for apart in ([HOURS, others], [HOURS, PAIRS], [HOURS, ONE]):
+        join(apart)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
+from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Comes, Cuts, Emission, latest, strictest
 from kappa.topology.members import Source, Table
 from kappa.topology.members.descriptions import described
@@ -112,6 +114,21 @@ class RowsInput:
         """
         if self.is_stream:
             check_stream({mark for one in self.of for mark in _marks(one)}, self.operator)
+
+    def check_told_apart(self) -> None:
+        """Check that a state which holds rows by their records tells those of several operators apart.
+
+        Raises:
+            TopologyError: two operators may emit final rows with the place of one record.
+        """
+        final = [one for one in self.of if isinstance(one, Emission) and one.comes == "frontier"]
+        for one, other in combinations(final, 2):
+            if set(one.topics) & set(other.topics):
+                refuse(
+                    f"{self.operator} keeps rows by their records, and those of {one.operator} and of {other.operator} "
+                    "may have one record: of two rows that wait, one would be lost. Join each of them by an operator "
+                    "of its own."
+                )
 
     def _frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
         """The rows of a slice, unchecked by what they mean."""

@@ -96,6 +96,8 @@ def interval_join(
     lefts, rights = (
         rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows))
     )
+    for one in (lefts, rights):
+        one.check_told_apart()
     columns = join_columns(
         what=_NAME,
         left=lefts.rows,

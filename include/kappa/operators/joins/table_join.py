@@ -95,6 +95,8 @@ def table_join(
     else:
         of_table = rows_input(versions, what, rows=version_rows, is_timed=True, is_stream=False)
         right = of_table.rows
+    for one in (lefts, of_table):
+        one.check_told_apart()
     waiting_table, *own = names
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=right, key=key, how=how, allowed=("inner", "left"), of_streams=True

@@ -191,6 +191,7 @@ def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsO
     """
     what = label(_NAME, table)
     read = rows_input(of, what, rows=rows, is_timed=True, is_stream=False)
+    read.check_told_apart()
     columns = own_columns(read.rows, f"the input of {_NAME}")
     keys = found_columns(columns, names_of(key), f"the input of {_NAME}")
     present = tuple(replace(column, nullable=column.nullable and column.name not in keys) for column in columns)
