@@ -147,7 +147,7 @@ def extract(lake: str, code: str, home: Path) -> Path:
 
 
 def approvals(lake: str, code: str, topology: str) -> int:
-    """How many people have to approve an epoch, by the file of its topology in stored code.
+    """How many people have to approve an epoch, by the file of its topology in stored code; 1 if that is not read here.
 
     0 where the lake does not hold that code: no driver runs such an epoch.
     """
@@ -161,8 +161,9 @@ def approvals(lake: str, code: str, topology: str) -> int:
 def _approvals(lake: str, code: str, topology: str) -> int:
     stored = [(Path(name), text) for name, text in _stored(lake, code).items()]
     files = [one for one in stored if one[0].parent == Path("topologies") and registry.may_declare(one[0])]
-    items = [item for file, text in files for item in registry.declared_in(file, text) or ()]
-    return max((item.approvals for item in items if item.name == topology), default=1)
+    read = [registry.declared_in(file, text) for file, text in files]
+    numbers = [item.approvals for items in read for item in items or () if item.name == topology]
+    return max(numbers, default=1 if None in read else 0)
 
 
 def check(lake: str, code: str) -> None:
