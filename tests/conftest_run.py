@@ -52,7 +52,7 @@ _MARKS_OF_SINGLES = ("spark", "broker", "e2e")
 #: What a test takes that was never measured, by its dearest mark.
 _UNMEASURED = {"e2e": 60.0, "airflow": 60.0, "spark": 6.0, "broker": 2.0}
 #: What several processes need at once below the folder for temporary files; tests that pass leave nothing there.
-DISK_GIB = 6
+DISK_GIB = 2
 
 #: Longer than its own limit, after which only the process can be ended: nothing interrupts a call into a library.
 _GRACE_SECONDS = 60.0

@@ -103,7 +103,7 @@ class ChooseCandidateToAbort(ChooseCandidate):
             AirflowFailException: none waits, or the one in the form is live or retired.
         """
         epoch = super().choose(record, number)
-        target, named = record.epoch(epoch), f"{record.topology} {epoch}"
+        target = record.epoch(epoch)
         if epoch == record.live:
             raise AirflowFailException(
                 f"Epoch {epoch} of {record.topology} is live: it is not removed. DAG rollback__{record.topology} moves "
@@ -112,7 +112,7 @@ class ChooseCandidateToAbort(ChooseCandidate):
         if target.stage is Stage.RETIRED and not target.is_recalled:
             raise AirflowFailException(
                 f"Epoch {epoch} of {record.topology} was live and is retired: there is nothing to end. To remove it "
-                f"permanently: kappa retire {named} --execute"
+                f"permanently: kappa retire {record.topology} {epoch} --execute"
             )
         return epoch
 

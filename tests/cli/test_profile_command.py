@@ -87,6 +87,7 @@ def test_slices_of_earlier_drivers_are_no_part_of_it(config: Config) -> None:
     ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
     untimed = replace(ledger.state().commits[-1], detail={})
     timed(config, {"effects": 1.0})
+    ledger.state()
     ledger.append(replace(untimed, seq=4, ranges=(OffsetRange(topic="pos", partition=0, start=1_002, end=1_003),)))
     assert 4 not in [one.seq for one in profile(config, NAME).slices]
 

@@ -106,10 +106,11 @@ def environ_of_driver(config: Config, folder: Path, environment: str = "") -> st
 
     process = launcher.launch(config, "a.b", 1, stored, 0, environment=environment)
 
-    environ = Path(f"/proc/{process}/environ").read_bytes().decode()
+    while not (environ := Path(f"/proc/{process}/environ").read_bytes()):
+        pass  # its program is being loaded
     with release.open("w"):  # once the driver reads it, and ends
         pass
-    return environ
+    return environ.decode()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,9 @@ starting = threading.Thread(target=start_jvm, args=({{}},))
 starting.start()
 open({begun!r}).read()
 process = launcher.launch(Config.from_env(), "a.b", 1, {code!r}, 0)
-print(Path(f"/proc/{{process}}/environ").read_bytes().decode().replace("\\0", "\\n"), flush=True)
+while not (environ := Path(f"/proc/{{process}}/environ").read_bytes()):
+    pass  # its program is being loaded
+print(environ.decode().replace("\\0", "\\n"), flush=True)
 for pipe in {ends!r}:
     open(pipe, "w").close()
 starting.join()
