@@ -112,8 +112,9 @@ def sent_in_turns(lake: str, record: TopologyRecord, ledgers: MutableMapping[str
     Args:
         ledgers: as :func:`certificate_of` takes them.
     """
+    unknown = {move.detail["from"] for move in record.moves if "yielded" not in move.detail}
     by_epoch = ledgers_of(lake, record, None, ledgers)
-    yields = {epoch: ledger.state().yields for epoch, ledger in by_epoch.items()}
+    yields = {epoch: ledger.state().yields for epoch, ledger in by_epoch.items() if epoch in unknown}
     return sent_upto(tuple(move_facts(record, yields)))
 
 
