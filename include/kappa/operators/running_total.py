@@ -348,7 +348,7 @@ def _check(totals: RunningTotal) -> None:
             f"{_NAME}: since={totals.since!r} is not among the columns besides its key, which are {others}. Name the "
             "column with whose value a total restarts, and declare it in rows=."
         )
-    if any("MAP<" in column.type for column in totals.columns if column.name == totals.since):
+    if any(column.has_map for column in totals.columns if column.name == totals.since):
         raise TopologyError(
             f"{_NAME}: since={totals.since!r} contains a MAP, and maps cannot be compared. Name another."
         )

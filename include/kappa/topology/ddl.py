@@ -66,6 +66,11 @@ class Column:
         """Whether equal values are equal on every path, in Spark, Arrow, Delta and JSON, so that they can be keys."""
         return isinstance(self.delta, str) and self.delta not in ("double", "float")
 
+    @property
+    def has_map(self) -> bool:
+        """Whether it is a MAP or holds one: such values have no order, and cannot be compared."""
+        return "MAP<" in self.type
+
     def ddl(self) -> str:
         """The column as Spark DDL."""
         return f"{quote(self.name)} {self.type}" + ("" if self.nullable else " NOT NULL")

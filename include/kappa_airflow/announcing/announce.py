@@ -42,8 +42,8 @@ class MovesTrigger(BaseEventTrigger):
 
     It emits the last position in the record of epochs when it begins, each time that changes, and once a day: the
     bookmark of a run leaves out what that run itself announces. After the death of a triggerer it emits at least once.
-    Each look reads the added events, for some milliseconds in a thread. An error in reading is
-    logged once, and the next look tries again.
+    Each look reads the added events, for some milliseconds in a thread. An error in reading is logged once, and the
+    next look tries again.
 
     Args:
         poll_seconds: time between two looks.

@@ -208,7 +208,7 @@ def check_types(
                 f"{what} compares {left_name!r}, which is {lefts[left_name].type}, with {right_name!r}, which is "
                 f"{rights[right_name].type}. Cast one of them in the step, and declare the new type."
             )
-        if "MAP<" in lefts[left_name].type:
+        if lefts[left_name].has_map:
             raise TopologyError(
                 f"{what} compares {left_name!r}, which is {lefts[left_name].type}, and maps cannot be compared. Make "
                 "a column of the part that counts in the step, and declare that."

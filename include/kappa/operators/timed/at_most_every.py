@@ -85,7 +85,7 @@ def at_most_every(
     names = [column.name for column in keys]
     others = tuple(column for column in columns_of(read_rows.rows, _NAME) if column.name not in names)
     check_names([column.name for column in others], _NAME, _OWN)
-    maps = [column.name for column in others if "MAP<" in column.type]
+    maps = [column.name for column in others if column.has_map]
     if maps:
         raise TopologyError(
             f"{_NAME}: columns {maps} contain a MAP. Maps have no order, which is needed to distinguish rows of one "

@@ -190,8 +190,7 @@ def deduplicate(
     State: the seen keys, until the frontier passes ``within`` after the latest record; without ``within`` for ever.
     With ``emit="final"`` the first record of each run that may continue. Class: any cut if each key stays in one
     partition, otherwise time cut; cut-bound where :func:`kappa.operators.running_total` is; with ``emit="final"`` any
-    cut. Event time of emitted rows: that of the record; with
-    ``emit="final"`` that of the last record of its run.
+    cut. Event time of emitted rows: that of the record; with ``emit="final"`` that of the last record of its run.
 
     Args:
         of: the source, or another operator's emission.
@@ -259,7 +258,7 @@ def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Dedupli
 def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow:
     """Runs of records of a key, each with its first record in the total order."""
     columns = columns_of(rows, "the rows of deduplicate")
-    maps = [column.name for column in columns if "MAP<" in column.type]
+    maps = [column.name for column in columns if column.has_map]
     if maps:
         raise TopologyError(
             f"deduplicate: columns {maps} contain a MAP. Maps have no order, which is needed to distinguish rows of "

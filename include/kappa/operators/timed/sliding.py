@@ -21,7 +21,7 @@ from kappa.operators.timed.windowed import (
     later,
     length,
     needed,
-    revision_of,
+    revision_by_names,
     windowed_operator,
 )
 from kappa.topology import Table
@@ -107,7 +107,7 @@ def sliding_window(
         time="window_end",
         times=times,
         parts=windows.parts,
-        revision=revision_of(windows.reads, "event_time"),
+        revision=revision_by_names(windows.reads, "event_time"),
     )
 
 

@@ -137,7 +137,7 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
         )
 
 
-def revision_of(reads: Iterable[Column], column: str) -> int:
+def revision_by_names(reads: Iterable[Column], column: str) -> int:
     """The revision of an operator whose first one took a column that aggregates read for its own of that name."""
     return 2 if any(read.name.lower() == column for read in reads) else 1
 

@@ -29,7 +29,7 @@ from kappa.operators.timed.windowed import (
     check_windowed,
     keys_of,
     needed,
-    revision_of,
+    revision_by_names,
     windowed_operator,
 )
 from kappa.topology import Table
@@ -323,7 +323,7 @@ def _bound(
         time=last,
         times=times,
         parts=windows.parts,
-        revision=revision_of(windows.reads, "window_start"),
+        revision=revision_by_names(windows.reads, "window_start"),
     )
 
 
