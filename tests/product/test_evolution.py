@@ -336,15 +336,6 @@ def reads_both(stream: Lab, more: str) -> None:
     file.write_text(text.replace(f'slice["{stream.topic}"]', both))
 
 
-def roll_back(stream: Lab, epoch: int) -> None:
-    """Readers get an earlier epoch again."""
-    control.rollback(stream.config, stream.name, to=epoch, actor="test", reason="back")
-    stream.run(epoch)
-    stream.wait(lambda: control.progress(stream.config, stream.name, epoch).is_caught_up, "it may take over")
-    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="back")
-    stream.await_live(epoch)
-
-
 def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream: Lab, topic: TopicFactory) -> None:
     first, more = live(stream), topic()
     produce(stream, more, [("x", 1)])
@@ -354,7 +345,7 @@ def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream:
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20, "x": 1}
     produce(stream, more, [("x", 2)])
     stream.settle(second)
-    roll_back(stream, first)
+    stream.go_back_to(first)
     assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
     assert control.certify(stream.config, stream.name).complete
 
@@ -413,11 +404,11 @@ def test_a_source_that_grows_while_no_live_epoch_reads_it_leaves_moves_and_certi
     produce(stream, more, [("x", 3), ("y", 4)])
     stream.produce([("e", 5)], start_ms=1_700_000_200_000)
     stream.settle(second)
-    roll_back(stream, first)
+    stream.go_back_to(first)
     produce(stream, more, [("x", 5)])
     stream.settle(first, topics=[stream.topic, more])
     assert control.certify(stream.config, stream.name).problems == ()
-    roll_back(stream, second)  # its certificate comes before the move
+    stream.go_back_to(second)  # its certificate comes before the move
     control.retire(stream.config, stream.name, first, actor="test", reason="enough")
     certificate = control.certify(stream.config, stream.name)
     assert certificate.problems == ()

@@ -12,7 +12,6 @@ from support.chains import Downstream, Upstream, chain_of
 from support.epochs import Lab
 
 from kappa import control
-from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
@@ -91,16 +90,6 @@ def goes_live(stream: Lab) -> int:
     return epoch
 
 
-def roll_back(stream: Lab, epoch: int) -> Offsets:
-    """Bring an epoch back; where it went live."""
-    control.rollback(stream.config, stream.name, to=epoch, actor="test", reason="back")
-    stream.run(epoch)
-    stream.wait(lambda: control.progress(stream.config, stream.name, epoch).is_caught_up, "it may take over")
-    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="back")
-    stream.await_live(epoch)
-    return Offsets.from_json(stream.record().moves[-1].detail["at"])
-
-
 def produce(stream: Lab, topic: str, name: str, count: int, start_ms: int = LATER) -> None:
     """Records of a topic, each with an account of its own."""
     replace(stream, topic=topic).produce([(f"{name}{i}", i) for i in range(count)], start_ms=start_ms)
@@ -139,7 +128,7 @@ def test_a_source_that_an_epoch_between_sent_is_read_before_the_rollback(
     sent = stream.ledger(second).state().commits[-1].standing
     # Much less than its plan says, as after a slice that failed: what it has not read is near for the plan.
     stream.config = replace(stream.config, slice_records=4)
-    at = roll_back(stream, first)
+    at = stream.go_back_to(first)
     assert at.dominates(sent.only([old]))
     replace(stream, topic=old).produce([("b41", 41)], start_ms=2 * LATER - 1_700_000_000_000)
     stream.settle(first, topics=all_topics)
@@ -165,7 +154,7 @@ def test_a_story_that_an_epoch_between_sent_is_read_before_the_rollback(
         sent = two.ledger(2).state().commits[-1].standing
         reads(two, 3, more, of=one)
         goes_live(two)
-        at = roll_back(two, 1)
+        at = two.go_back_to(1)
         assert at.dominates(sent)
         one.produce([("m45", 45)], start_ms=1_700_000_200_000)
         two.settle(1)

@@ -139,16 +139,27 @@ DATES = {
 }
 
 
+def refused_with_one(spark: SparkSession, output: Append, value: str, *, in_memory: bool) -> TopologyError:
+    """Refuses rows for one value of ``x``, the one of ``n = 1``; others, and a null, are taken.
+
+    Args:
+        value: SQL of ``n``.
+    """
+    kind = output.columns[0].type
+    values = f"SELECT {value} AS x, {PLACE} FROM VALUES (0L), (2L) AS t(n)"
+    rows = f"{values} UNION ALL SELECT CAST(NULL AS {kind}), {PLACE} FROM VALUES (3L) AS t(n)"
+    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
+    return refused(spark, output, rows.replace("(2L)", "(1L)"), in_memory=in_memory)
+
+
 @BOTH
 @pytest.mark.parametrize("kind", DATES)
 def test_a_computed_date_that_one_writer_lacks_is_refused_on_both(
     spark: SparkSession, kind: str, in_memory: bool
 ) -> None:
     output = Append(name="rows", schema=f"x {kind}")
-    of_days = f"SELECT {DATES[kind].format(f'IF(n = 1, {FAR}, {NEAR})')} AS x, {PLACE} FROM VALUES (0L), (2L) AS t(n)"
-    rows = f"{of_days} UNION ALL SELECT CAST(NULL AS {kind}), {PLACE} FROM VALUES (3L) AS t(n)"
-    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
-    error = refused(spark, output, rows.replace("(2L)", "(1L)"), in_memory=in_memory)
+    value = DATES[kind].format(f"IF(n = 1, {FAR}, {NEAR})")
+    error = refused_with_one(spark, output, value, in_memory=in_memory)
     assert "1 of 3 rows have a date in column 'x' before year -262143 or after year 262142" in str(error)
     assert error.data["place"] == ("in", 2, 1)
 
@@ -161,11 +172,8 @@ GOOD, BROKEN = "X'636166C3A9'", "X'636166E9'"
 def test_a_text_that_is_not_utf8_is_refused_at_every_depth(spark: SparkSession, of_date: str, in_memory: bool) -> None:
     kind = of_date.replace("DATE", "STRING")
     output = Append(name="rows", schema=f"x {kind}")
-    text = f"CAST(IF(n = 1, {BROKEN}, {GOOD}) AS STRING)"
-    of_texts = f"SELECT {DATES[of_date].format(text)} AS x, {PLACE} FROM VALUES (0L), (2L) AS t(n)"
-    rows = f"{of_texts} UNION ALL SELECT CAST(NULL AS {kind}), {PLACE} FROM VALUES (3L) AS t(n)"
-    assert take(spark, output, rows, in_memory=in_memory).num_rows == 3
-    error = refused(spark, output, rows.replace("(2L)", "(1L)"), in_memory=in_memory)
+    value = DATES[of_date].format(f"CAST(IF(n = 1, {BROKEN}, {GOOD}) AS STRING)")
+    error = refused_with_one(spark, output, value, in_memory=in_memory)
     assert "1 of 3 rows have text in column 'x' that is not UTF-8." in str(error)
     assert error.data["place"] == ("in", 2, 1)
 

@@ -28,7 +28,7 @@ from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka
 from kappa.names import EpochPaths
-from kappa.offsets.vector import joins
+from kappa.offsets.vector import Offsets, joins
 from kappa.record.code import extract
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
@@ -249,6 +249,15 @@ class Lab:
         self.wait(
             lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live"
         )
+
+    def go_back_to(self, epoch: int) -> Offsets:
+        """Give readers an earlier epoch again; where it went live."""
+        control.rollback(self.config, self.name, to=epoch, actor="test", reason="back")
+        self.run(epoch)
+        self.wait(lambda: control.progress(self.config, self.name, epoch).is_caught_up, "it may take over")
+        control.cut_over(self.config, self.name, epoch, actor="test", reason="back")
+        self.await_live(epoch)
+        return Offsets.from_json(self.record().moves[-1].detail["at"])
 
     def output_of(self, *words: str) -> str:
         """What a command prints. An error is raised, and so is an exit code other than 0."""
