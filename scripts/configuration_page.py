@@ -8,7 +8,8 @@ from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
-from kappa.config import PREFIX, Config, settings
+from kappa.config import Config, settings
+from kappa.setting_layers import PREFIX
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 

@@ -20,11 +20,12 @@ import yaml
 import kappa
 from kappa import errors, names, operators, serving, testing
 from kappa.cli import app
-from kappa.config import PREFIX, Config, settings
+from kappa.config import Config, settings
 from kappa.monitoring.metrics import Metrics
 from kappa.monitoring.notices import Notice
 from kappa.offsets.vector import Offsets
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
+from kappa.setting_layers import PREFIX
 from kappa.topology import Append, Slice, Source, Topology, registry
 from kappa.topology.operator import Operator
 from kappa_web.app import build

@@ -20,8 +20,9 @@ from support.scripts import script_module
 
 from kappa import operators
 from kappa.cli.options import actor
-from kappa.config import PREFIX, Config, settings
+from kappa.config import Config, settings
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
+from kappa.setting_layers import PREFIX
 from kappa.starters import StarterShape
 from kappa.starters.repository import repository
 

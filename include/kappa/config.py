@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +14,9 @@ from typing import Any, ClassVar
 
 from kappa import setting_checks, settings_file, topic_overrides
 from kappa.errors import ConfigError
+from kappa.setting_layers import PREFIX, Layer, folder_of, layers_of, origins_of, place_of, setting_of
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
-
-PREFIX = "KAPPA_"
-
-#: Where a setting is from that a variable sets.
-_ENVIRONMENT = "the environment"
 
 
 class Servers(str):
@@ -239,12 +235,12 @@ class Config:
         env = os.environ if environ is None else environ
         layers = _layers(env)
         values = ChainMap(*(dict(layer.values) for layer in layers))
-        origin = _origins(layers)
-        places = {name: _place(name, origin[name]) for name in values}
+        origin = origins_of(layers)
+        places = {name: place_of(name, origin[name]) for name in values}
         settings_by_name = {name: _parse(name, value, places[name]) for name, value in values.items()}
         setting_checks.check(settings_by_name, places)
         internals = json.loads(env.get(cls.INTERNALS) or "{}")
-        lake = lake_address(settings_by_name["lake"], setting=_setting("lake", origin["lake"]))
+        lake = lake_address(settings_by_name["lake"], setting=setting_of("lake", origin["lake"]))
         return cls(**{**settings_by_name, **internals, "lake": lake})
 
     def to_env(self) -> dict[str, str]:
@@ -274,79 +270,6 @@ _GONE: Mapping[str, str] = {
 _MAY_BE_EMPTY = frozenset(item.name for item in settings() if item.default == "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Layer:
-    """Settings of one origin.
-
-    Attributes:
-        origin: the environment, or the path of a file; empty for defaults.
-        values: name -> value, as it is written there.
-    """
-
-    origin: str
-    values: Mapping[str, Any]
-
-
-def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
-    """All settings; those of an earlier layer count."""
-    # Containers and workflows pass on variables that nobody has set: an empty one says nothing.
-    own = ((key.removeprefix(PREFIX).lower(), value) for key, value in env.items() if key.startswith(PREFIX))
-    variables = {name: value for name, value in own if value.strip()}
-    for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
-        variables.pop(name, None)
-    file = _file(env)
-    folder = file.path.parent if file else Path()
-    written = [_Layer(origin=_ENVIRONMENT, values=variables)]
-    if file:
-        written.append(_Layer(origin=str(file.path), values=file.values))
-    settings_by_name = ChainMap(*(dict(layer.values) for layer in written))
-    home = _folder(settings_by_name.get("home", str(folder / ".kappa")))
-    if values := _stack(home):
-        embedded = values.get("bootstrap_servers")
-        if settings_by_name.get("bootstrap_servers", embedded) != embedded:
-            values.pop("kafka_client_file", None)  # the login of other brokers
-        written.append(_Layer(origin=str(home / "stack.json"), values=values))
-    defaults = {
-        "lake": str(home / "lake"),
-        "bootstrap_servers": "127.0.0.1:9092",
-        "topologies": str(folder / "include" / "topologies"),
-        "home": str(home),
-        "cache": "~/.cache/kappa",
-    }
-    return (*written, _Layer(origin="", values=defaults))
-
-
-def _folder(text: str) -> Path:
-    """A folder in a setting: variables of a service's file or of a container are not expanded by a shell.
-
-    Raises:
-        ConfigError: it begins with ``~``, and that user has no home.
-    """
-    try:
-        return Path(text.strip()).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigError(
-            f"{text} begins in the home of a user who has none. Set HOME, or write the folder from the root, also that "
-            f"of {PREFIX}CACHE."
-        ) from error
-
-
-def _stack(home: Path) -> dict[str, Any]:
-    """The settings that ``kappa up`` has written; none where it has not."""
-    file = home / "stack.json"
-    try:
-        return {name: value for name, value in json.loads(file.read_text(encoding="utf-8")).items() if name != "home"}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise ConfigError(
-            f"{file} cannot be read: {reason}. Name a home of your own by KAPPA_HOME, or remove the file, and write it "
-            "anew: kappa up",
-            path=str(file),
-        ) from error
-
-
 def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Where each setting is from that is not at its default: the environment, or the path of a file.
 
@@ -354,12 +277,7 @@ def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
         ConfigError: the settings file cannot be read, or has a mistake.
     """
     layers = _layers(os.environ if environ is None else environ)
-    return {name: origin for name, origin in _origins(layers).items() if origin}
-
-
-def _origins(layers: Sequence[_Layer]) -> dict[str, str]:
-    """Where each setting is from; empty for its default."""
-    return {name: layer.origin for layer in reversed(layers) for name in layer.values}
+    return {name: origin for name, origin in origins_of(layers).items() if origin}
 
 
 def repository(environ: Mapping[str, str] | None = None) -> Path:
@@ -372,6 +290,10 @@ def repository(environ: Mapping[str, str] | None = None) -> Path:
     return file.path.parent if file else Path.cwd()
 
 
+def _layers(env: Mapping[str, str]) -> tuple[Layer, ...]:
+    return layers_of(env, _file(env))
+
+
 def _file(env: Mapping[str, str]) -> settings_file.SettingsFile | None:
     return settings_file.settings_file(env.get(settings_file.VARIABLE), settings(), _GONE)
 
@@ -380,16 +302,6 @@ def _text_of(value: Any) -> str:
     if not isinstance(value, str | int | float):
         raise ValueError(f"a value of it is {'null' if value is None else 'a list or a table'}")
     return topic_overrides.text_of(value)
-
-
-def _place(name: str, origin: str) -> str:
-    """A setting as it is named where it is set, or can be, for messages."""
-    return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{origin}: {name}"
-
-
-def _setting(name: str, origin: str) -> str:
-    """The same within a sentence."""
-    return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{name} in {origin}"
 
 
 def _render(value: Any) -> str:
@@ -412,7 +324,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
     try:
         if kind == "Path":
-            return _folder(value)
+            return folder_of(value)
         if kind == "int":
             return int(value)
         if kind == "float":

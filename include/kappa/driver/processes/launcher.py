@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from kappa.config import PREFIX, Config
+from kappa.config import Config
 from kappa.driver.processes import launches
 from kappa.environments.interpreters import matches
 from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
+from kappa.setting_layers import PREFIX
 from kappa.spark import gateway
 from kappa.spark.session import local_cores
 
