@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.windowing import finals_of
 
 from kappa import Append, Source, Topology
 from kappa.operators import agg, hopping_window, session_window, sliding_window, tumbling_window
@@ -34,14 +35,7 @@ def final_rows(spark: SparkSession, columns: list[str]) -> dict[str, list[dict[s
     )
     sums = {f"sum_{place}": agg.sum(name) for place, name in enumerate(columns)}
     operators = {name: of(source, key="id", aggregates=sums, table=name) for name, of in WINDOWS.items()}
-    topology = Topology(
-        name="own.columns",
-        version="1",
-        sources=[source],
-        operators=list(operators.values()),
-        outputs=[Append(name=f"{name}_final", of=operator.final) for name, operator in operators.items()],
-    )
-    driver = TopologyDriver(topology, spark)
+    driver = TopologyDriver(finals_of(source, operators), spark)
     for slice_times in ([1_000, 2_500, 3_000], [9_000, 50 * HOUR_MS]):
         driver.pipe(
             Input(

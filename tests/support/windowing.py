@@ -33,14 +33,18 @@ def led(spark: SparkSession, operators: Mapping[str, Windows], *, grace: str, pa
     """
     source = Source(topic=TOPIC, schema=TICK, time="at", grace=grace)
     bound = {name: windows(source, table=name) for name, windows in operators.items()}
-    topology = Topology(
+    return TopologyDriver(finals_of(source, bound), spark, partitions={TOPIC: partitions})
+
+
+def finals_of(source: Source, operators: Mapping[str, FinalOperator[Windowed]]) -> Topology:
+    """A topology of operators on a source, each with an output ``<name>_final``."""
+    return Topology(
         name="stocks.windows",
         version="1",
         sources=[source],
-        operators=list(bound.values()),
-        outputs=[Append(name=f"{name}_final", of=operator.final) for name, operator in bound.items()],
+        operators=list(operators.values()),
+        outputs=[Append(name=f"{name}_final", of=operator.final) for name, operator in operators.items()],
     )
-    return TopologyDriver(topology, spark, partitions={TOPIC: partitions})
 
 
 def tick(symbol: str | None, at: int, amount: int | None = 1, *, partition: int = 0, sent: int = 0) -> Tick:
