@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.programs import WAITS, waiting_program
 
 from kappa import clock, control
 from kappa.config import Config
@@ -300,12 +299,9 @@ def test_a_heartbeat_that_newer_code_wrote_keeps_what_is_of_its_epoch_alone(conf
 
 
 def test_code_that_a_process_runs_from_stays(config: Config) -> None:
-    script = write(config.home / "code" / "stranger" / "run.py", "input()")
-    process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE)
-    try:
+    script = write(config.home / "code" / "stranger" / "run.py", WAITS)
+    with waiting_program(script):
         assert look(config, after=OLD).leftovers == ()
-    finally:
-        process.communicate(b"\n", timeout=30)
     assert names_of(look(config, after=OLD)) == {"stranger"}
 
 

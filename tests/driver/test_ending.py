@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.programs import WAITS, waiting_program
 
 from kappa.config import Config
 from kappa.driver.lazy_engines import LazyEngines
@@ -32,16 +30,6 @@ def config(tmp_path: Path) -> Config:
     return Config(lake=str(tmp_path / "lake"), bootstrap_servers="", stale_seconds=0.1, **folders)
 
 
-@contextmanager
-def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *arguments])
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-
-
 def write_heartbeat(config: Config, pid: int) -> None:
     path = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=1).heartbeat
     Path(path).parent.mkdir(parents=True)
@@ -50,7 +38,7 @@ def write_heartbeat(config: Config, pid: int) -> None:
 
 
 def test_a_process_that_is_no_driver_is_not_ended(config: Config) -> None:
-    with process() as other:
+    with waiting_program("-c", WAITS) as other:
         write_heartbeat(config, other.pid)
         with pytest.raises(KappaError, match=f"Process {other.pid}.*is not a driver and is not ended"):
             await_end(config, TOPOLOGY, 1)
@@ -73,7 +61,7 @@ def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
         looks.append(bool(signals))
         return 0 if sum(looks) > 6 else started
 
-    with process("run_epoch.py") as driver:
+    with waiting_program("-c", WAITS, "run_epoch.py") as driver:
         write_heartbeat(config, driver.pid)
         started = heartbeat.process_start(driver.pid)
         monkeypatch.setattr(heartbeat, "process_start", process_start)
@@ -88,7 +76,7 @@ def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill = os.kill
-    with process("run_epoch.py") as driver:
+    with waiting_program("-c", WAITS, "run_epoch.py") as driver:
         write_heartbeat(config, driver.pid)
 
         def is_too_late(pid: int, number: int) -> None:  # it is gone between the look and the signal

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.programs import WAITS, waiting_program
 
 from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
@@ -178,10 +179,12 @@ def test_a_process_of_an_earlier_boot_is_not_one_of_this_boot() -> None:
 
 
 def test_only_a_process_of_a_driver_is_ended_whatever_a_heartbeat_names() -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    driver = subprocess.Popen([sys.executable, "-c", "input()", "-m", "kappa.driver", "--"], stdin=subprocess.PIPE)
-    submitted = subprocess.Popen([sys.executable, "-c", "input()", "/x/jobs/run_epoch.py"], stdin=subprocess.PIPE)
-    try:
+    driver_words, submitted_words = ["-m", "kappa.driver", "--"], ["/x/jobs/run_epoch.py"]
+    with (
+        waiting_program("-c", WAITS) as stranger,
+        waiting_program("-c", WAITS, *driver_words) as driver,
+        waiting_program("-c", WAITS, *submitted_words) as submitted,
+    ):
         beats = [
             replace(heartbeat.this_process("w", "c"), pid=p.pid, started=heartbeat.process_start(p.pid))
             for p in (stranger, driver, submitted)
@@ -189,6 +192,3 @@ def test_only_a_process_of_a_driver_is_ended_whatever_a_heartbeat_names() -> Non
         assert [beat.is_process for beat in beats] == [True, True, True]
         assert [beat.may_be_ended for beat in beats] == [False, True, True]
         assert not replace(beats[1], started=beats[1].started + 1).may_be_ended
-    finally:
-        for process in (stranger, driver, submitted):
-            process.communicate(b"\n")

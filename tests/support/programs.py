@@ -37,6 +37,27 @@ def program(
         process.wait()
 
 
+#: A program of :func:`waiting_program`.
+WAITS = "print(flush=True); input()"
+
+
+@contextlib.contextmanager
+def waiting_program(*words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Within, Python runs with these words and waits, and others can read them from its command line.
+
+    The kernel ends the wait of ``Popen`` a moment before it shows the command line. So the program, :data:`WAITS`,
+    tells when it runs.
+    """
+    command = [sys.executable, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"\n"
+            yield process
+        finally:
+            process.kill()
+
+
 def python_path() -> str:
     """``PYTHONPATH`` of a program that imports what this process can import, and :mod:`support`."""
     return os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
