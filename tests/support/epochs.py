@@ -143,7 +143,11 @@ class Lab:
     def plan_replay(self, start: Start | None = None, **request: Any) -> int:
         """Plan and record a replay; its driver is not run yet."""
         replay = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)
-        return control.replay(self.config, control.plan(self.config, replay), actor="test", reason="test")
+        return self.record_replay(control.plan(self.config, replay))
+
+    def record_replay(self, plan: ReplayPlan) -> int:
+        """Put a plan on record."""
+        return control.replay(self.config, plan, actor="test", reason="test")
 
     def plan(self, epoch: int) -> ReplayPlan:
         """The plan of an epoch, as it is on record."""

@@ -25,6 +25,7 @@ from kappa import control, faults
 from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.offsets.vector import Offsets
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest
@@ -201,6 +202,10 @@ class World(Lab):
             except Killed:
                 self.deaths += 1
                 self.say(f"the command is killed after {self.reaper.fallen[-1]}, and called again")
+
+    def record_replay(self, plan: ReplayPlan) -> int:
+        """Put a plan on record, by a command that may die on its way."""
+        return int(self.command(lambda: super(World, self).record_replay(plan)))
 
     # What may happen
 
