@@ -160,7 +160,8 @@ def _columns(
 ) -> tuple[dict[str, Any], list[str]]:
     """The values of the declared columns, and the names of those that are unchanged."""
     values, unchanged = {}, []
-    readers = _readers(kind, orjson.dumps(schema), forms)
+    hints = fields_of(schema)
+    readers = _readers(kind, orjson.dumps({name: hints[name] for name in kind.names if name in hints}), forms)
     for field in kind:
         value = tree_of_row.get(field.name)
         if value is None:
@@ -173,9 +174,9 @@ def _columns(
 
 
 @lru_cache(maxsize=256)
-def _readers(kind: pa.StructType, schema: bytes, forms: Forms) -> dict[str, Any]:
-    hints = fields_of(orjson.loads(schema))
-    return {field.name: reader(field.type, hints.get(field.name, {}), forms, field.name) for field in kind}
+def _readers(kind: pa.StructType, hints: bytes, forms: Forms) -> dict[str, Any]:
+    of_fields = orjson.loads(hints)
+    return {field.name: reader(field.type, of_fields.get(field.name, {}), forms, field.name) for field in kind}
 
 
 __all__ = ["CHANGE_FIELDS", "Change", "change_of", "decoded", "decoded_keys", "unwrapped"]
