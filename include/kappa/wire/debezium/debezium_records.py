@@ -30,6 +30,7 @@ CHANGE_FIELDS = (
 NO_CHANGE = "the value is not a change of Debezium's: it has no op; a row without an envelope needs no envelope="
 OTHER_OPERATION = f"op is none of {', '.join(OPERATIONS)}"
 NO_AFTER = "after is absent, and op says that there is a row"
+TEXT_AFTER = "after is a text, as MongoDB's connector writes a document, and not an object of columns"
 NO_SOURCE = "source is absent"
 NO_POSITION = "source.{} is absent or no position of its connector"
 NO_KEY = "the value is not an object of key columns"
@@ -123,7 +124,7 @@ def change_of(payload: dict[str, Any], schema: Hint) -> Change:
     if operation not in WITH_ROW:
         after = None
     elif type(after) is not dict:
-        raise UnfitError(NO_AFTER)
+        raise UnfitError(TEXT_AFTER if type(after) is str else NO_AFTER)
     return Change(
         operation=operation,
         position=position,
