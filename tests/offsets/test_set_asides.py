@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_a_selection_without_a_record_set_aside_is_refused(text: str) -> None:
 
 
 def test_set_aside_records_survive_their_text() -> None:
-    several = (aside(1, 12), aside(3, partition=2))
+    several = (aside(1, 12), aside(3, partition=2), replace(aside(5), mask="0123456789abcdef"))
     assert set_asides.from_list(json.loads(json.dumps(set_asides.as_list(several)))) == several
     assert set_asides.detail(()) == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,26 @@ def test_a_history_keeps_the_rows_of_all_times(spark: SparkSession) -> None:
     assert {row[0]: row[1] for row in held(whole) if row[-1]} == {at: row["name"] for at, row in rows.items()}
     for name in ("customers", "customers_deleted", "customers_truncated"):
         assert by_key(cut.state(name)) == by_key(whole.state(name))
+
+
+@pytest.mark.parametrize("cuts", [(4,), (1, 3), (2, 2), (1, 1, 1, 1)], ids=str)
+def test_a_history_tells_a_deletion_from_a_row_at_the_same_position(spark: SparkSession, cuts: tuple[int, ...]) -> None:
+    driver = driver_of(spark, history=True)
+    log = [
+        sent("c", {"id": 1}, {"name": "a", "n": 1}, lsn=10, at=1000),
+        sent("d", {"id": 1}, lsn=10, at=2000),
+        sent("c", {"id": 1}, {"name": "a", "n": 2}, lsn=10, at=3000),
+        sent("d", {"id": 1}, lsn=10, at=4000),
+    ]
+    for record_count in cuts:
+        driver.pipe(log[:record_count])
+        del log[:record_count]
+
+    (row,) = driver.rows("customers")
+    assert (row["n"], row["is_current"], row["valid_from"], row["valid_to"]) == (
+        *(2, False),
+        *(datetime.fromtimestamp(seconds, UTC) for seconds in (3, 4)),
+    )
 
 
 def test_names_and_types_of_any_kind_are_kept(spark: SparkSession) -> None:

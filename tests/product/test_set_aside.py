@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.deaths import ENDLESS
-from support.epochs import Lab, lab
+from support.epochs import TOPOLOGY, Lab, lab
 from support.kills import Mortal
 
 from kappa import control, faults
@@ -40,9 +40,16 @@ def stuck(stream: Lab, epoch: int) -> Any:
     return [e for e in stream.record().events if e.event == "stuck" and e.epoch == epoch][-1]
 
 
-def decide(stream: Lab, *offsets: int, partition: int = 0, epoch: int | None = None, why: str = "bad deploy") -> int:
+def decide(
+    stream: Lab,
+    *offsets: int,
+    partition: int = 0,
+    epoch: int | None = None,
+    why: str = "bad deploy",
+    topic: str | None = None,
+) -> int:
     """Set records aside, as the command does; number of the decision."""
-    about = setting_aside.subject(stream.config, stream.name, epoch, None, partition)
+    about = setting_aside.subject(stream.config, stream.name, epoch, topic, partition)
     listing = set_aside_listings.named(stream.config, about, offsets)
     return setting_aside.set_aside(stream.config, listing, actor="ann", reason=why).n
 
@@ -220,6 +227,46 @@ def test_unreadable_records_are_skipped_without_a_value(stream: Lab) -> None:
     stream.settle(live)
     assert stream.balances() == {"a": 3} and counted(stream, live) == (4, 2, 0, 2)
     assert stream.dead_letters(live) == [(0, 1), (0, 2)]
+
+
+class BesidePersonalValues(Lab):
+    """A lab whose topology has a second source, which is sensitive."""
+
+    template = TOPOLOGY.replace(
+        "sources=[MOVES]", 'sources=[MOVES, Source(topic="{topic}.cards", schema="card STRING", sensitive=True)]'
+    )
+
+
+@pytest.fixture
+def masked(tmp_path: Path, kafka: Broker, spark: Any, topic: TopicFactory) -> Iterator[Lab]:
+    """Such a lab, whose topics have one partition."""
+    moves, kind = topic(), BesidePersonalValues
+    kafka.create_topic(f"{moves}.cards", 1)
+    with lab(tmp_path / "masked", kafka, spark, moves, kind=kind, mask_key="a key that is in no lake") as stream:
+        stream.deploy(1, REFUSES_13)
+        yield stream
+    kafka.delete_topics([f"{moves}.cards"])
+
+
+def test_decisions_are_obeyed_beside_personal_values_and_under_another_key(masked: Lab) -> None:
+    cards = replace(masked, topic=f"{masked.topic}.cards")
+    masked.produce([("a", 1)])
+    live = masked.start_live()
+    masked.produce([("b", 13), ("c", 2)])
+    stuck(masked, live)
+    other = replace(masked, config=replace(masked.config, mask_key="another key, as long as that"))
+    cards.produce([b"{}"])
+    with pytest.raises(RefusedError, match=r"has the key with fingerprint \w+, and KAPPA_MASK_KEY has"):
+        decide(other, 0, topic=cards.topic)
+    decide(masked, 0, topic=cards.topic)
+    decide(masked, 1, topic=masked.topic)
+    masked.settle(live, [masked.topic, cards.topic])
+    assert masked.balances() == {"a": 1, "c": 2} and counted(masked, live) == (4, 2, 0, 2)
+
+    second = other.plan_replay(allow=("mask-key-changed",))
+    other.run(second)
+    other.await_stage(second, Stage.VERIFIED)
+    assert masked.balances(second) == {"a": 1, "c": 2} and counted(masked, second) == (4, 2, 0, 2)
 
 
 @pytest.fixture

@@ -11,10 +11,14 @@ import pytest
 
 from kappa import clock
 from kappa.delta import queries, tables
+from kappa.errors import LedgerError
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAside, value_hash
 from kappa.offsets.vector import OffsetRange
 from kappa.record.ledger_rows import LedgerRow
 from kappa.slices.input.reading import Counts, Reading
 from kappa.topology import Source
+from kappa.topology.masking import fingerprint
 
 if TYPE_CHECKING:
     from conftest_spark import Log, Sent
@@ -148,3 +152,47 @@ def test_a_stage_that_runs_for_several_jobs_is_counted_once(
 
     monkeypatch.setattr(Reading, "hold", uncached)
     assert read(spark, raw, [source], 600, 100)[2] == expected
+
+
+KEY, OTHER_KEY = "a key that is in no lake", "another key, as long as that"
+REFUSED = orjson.dumps({"n": 2})
+
+
+@pytest.mark.parametrize(
+    ("topic", "hashed", "mask"),
+    [
+        ("pos", value_hash(REFUSED), ""),
+        ("cards", value_hash(REFUSED, KEY), fingerprint(KEY)),
+        ("cards", value_hash(REFUSED, OTHER_KEY), fingerprint(OTHER_KEY)),
+        ("cards", value_hash(REFUSED), ""),
+        ("pos", value_hash(REFUSED, KEY), ""),
+        ("pos", value_hash(b"other"), None),
+        ("cards", value_hash(b"other", KEY), None),
+    ],
+    ids=[
+        "as it is", "with the key", "with an earlier key", "before it was sensitive", "as release 0.1.0 did",
+        "of another value", "of another value with the key",
+    ],
+)  # fmt: skip
+def test_a_record_set_aside_is_recognised_whichever_source_is_sensitive(
+    log: Log, spark: SparkSession, topic: str, hashed: str, mask: str | None
+) -> None:
+    sources = [Source(topic="pos", schema="n INT"), Source(topic="cards", schema="n INT", sensitive=True)]
+    raw = log([(0, 1, {"n": 1}), (0, 2, REFUSED)]).union(log([(0, 1, {"n": 1}), (0, 2, REFUSED)], "cards"))
+    key = {"mask": mask or fingerprint(KEY)} if topic == "cards" and mask != "" else {}
+    one = SetAside(decision=7, reason="why", topic=topic, topic_id="id", partition=0, offsets={1: hashed}, **key)
+    now = clock.now()
+    ranges = tuple(OffsetRange(topic=source.topic, partition=0, start=0, end=2) for source in sources)
+    detail = set_asides.detail((one,))
+    plan = LedgerRow(kind="plan", seq=1, writer="test", at=now, ranges=ranges, detail=detail)
+    committed = LedgerRow(kind="commit", seq=0, writer="test", at=now)
+
+    def counts() -> Counts:
+        with Reading(spark, "", sources, plan, committed, raw, mask_key=KEY) as reading:
+            return reading.counts()
+
+    if mask is None:
+        with pytest.raises(LedgerError, match=rf"{topic}\[0\] at offset 1 has another value than .* decision 7"):
+            counts()
+    else:
+        assert (counts().rows_parsed, counts().rows_set_aside) == (3, 1)

@@ -20,6 +20,8 @@ from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchema
 from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
 from kappa.wire.avro import decoded, ids_of, readers, unresolved_ids
+from kappa.wire.debezium import debezium_avro
+from kappa.wire.debezium.debezium_values import fields_of
 from kappa.wire.decoders import decoder
 
 MICROS, MILLIS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "millis"))
@@ -299,6 +301,23 @@ def test_bytes_that_would_crash_or_hang_the_process_are_dead_letters() -> None:
         f"{BAD}an array has items without bytes",
         f"{BAD}an array has items without bytes",
     ]
+
+
+def test_a_schema_that_uses_its_types_at_many_levels_is_read() -> None:
+    deep: Any = "int"
+    for level in range(64):
+        again = deep if deep == "int" else deep["name"]
+        deep = record(("a", deep), ("b", again), name=f"Level{level}")
+    schema = record(("x", "long"), ("deep", ["null", deep]))
+    writer = {1: WriterSchema(text=json.dumps(schema))}
+    value = pa.array([b"\0\0\0\0\1" + b"\x0e" + b"\0"], pa.binary())
+    kind = pa.struct([("x", pa.int64())])
+
+    rows, reasons = decoded(value, kind, readers(writer, kind))
+
+    assert (rows.to_pylist(), reasons) == ([{"x": 7}], [None])
+    datum, hint = debezium_avro.datum(value[0].as_py(), debezium_avro.writers(writer))
+    assert datum.keys() == {"x", "deep"} and fields_of(hint)["x"]["type"] == "long"
 
 
 WIDE = record(

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 from support.changes import change
 
+from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchema
 from kappa.wire.debezium import debezium_avro, debezium_records
 from kappa.wire.debezium.debezium_positions import position_of
 from kappa.wire.debezium.debezium_values import Forms
+from kappa.wire.decoders import decoder
 
 CONNECT = "org.apache.kafka.connect.data"
 CONNECT_TIME = {"type": "int64", "name": f"{CONNECT}.Timestamp"}
@@ -102,6 +104,10 @@ def x_of(value: Any, kind: pa.DataType, schema: Any = None, **forms: Any) -> Any
         (5_000, pa.date32(), CONNECT_TIME, {}, f"x is {CONNECT}.Timestamp, {NO_DATE}"),
         (5_000, pa.date32(), of("NanoTimestamp"), {}, f"x is {DEBEZIUM}.NanoTimestamp, {NO_DATE}"),
         (5_000, pa.date32(), of("Time"), {}, f"x is {DEBEZIUM}.Time, {NO_DATE}"),
+        (2026, pa.date32(), of("Year"), {}, f"x is {DEBEZIUM}.Year, {NO_DATE}"),
+        (2026, TIME, of("Year"), {"timestamps": "epoch_seconds"}, f"x is {DEBEZIUM}.Year, {NO_TIME}"),
+        (5_000, pa.date32(), of("NanoDuration"), {}, f"x is {DEBEZIUM}.NanoDuration, {NO_DATE}"),
+        (5_000, TIME, of("MicroDuration"), {"timestamps": "epoch_us"}, f"x is {DEBEZIUM}.MicroDuration, {NO_TIME}"),
         ([1], pa.list_(pa.date32()), {"type": "array", "items": of("Time")}, {}, f"x is {DEBEZIUM}.Time, {NO_DATE}"),
         ("2026-03-01Z", pa.date32(), of("IsoDate"), {}, date(2026, 3, 1)),
         ("2026-03-01Z", pa.date32(), None, {}, date(2026, 3, 1)),
@@ -156,7 +162,7 @@ def test_a_large_value_that_a_change_omits_is_marked(value: Any, kind: pa.DataTy
             debezium_records.NO_POSITION.format("lsn"),
         ),
         ({"op": "u", "source": {"connector": "x"}, "after": None}, debezium_records.NO_AFTER),
-        ({"op": "u", "source": {"connector": "x"}, "after": '{"x":1}'}, debezium_records.NO_AFTER),
+        ({"op": "u", "source": {"connector": "x"}, "after": '{"x":1}'}, debezium_records.TEXT_AFTER),
         (b"[1]", "the value is not a JSON object"),
         (b"\xff", "the value is not UTF-8"),
         (b"", "the value is empty"),
@@ -221,6 +227,9 @@ ORACLE = {"connector": "oracle"}
             ({**ORACLE, "scn": "90", "commit_scn": "101"}, "u"),
             ({**ORACLE, "scn": "95", "commit_scn": "101", "ssn": 1}, "u"),
             ({**ORACLE, "scn": "95", "commit_scn": "101", "ssn": 2}, "u"),
+            ({**ORACLE, "scn": "95", "commit_scn": "101", "rs_id": "0x0034b1.00143517.0010", "ssn": 0}, "u"),
+            ({**ORACLE, "scn": "95", "commit_scn": "101", "rs_id": " 0x0034b1.00143517.00a4 ", "ssn": 0}, "u"),
+            ({**ORACLE, "scn": "95", "commit_scn": "101", "rs_id": "0x0134b1.00000002.0010", "ssn": 0}, "u"),
         ],
     ],
 )  # fmt: skip
@@ -332,3 +341,70 @@ def test_avro_is_read_like_json_with_a_schema() -> None:
     }  # fmt: skip
     assert (first["_operation"], first["_unchanged"]) == ("u", ["name"])
     assert (second["_operation"], second["_position"], second["id"]) == ("d", first["_position"], None)
+
+
+def nullable(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    """A field that may be null, as Kafka Connect's converter writes its JSON Schema."""
+    types = {"bytes": "string", "int64": "integer", "int32": "integer", "struct": "object"}
+    return {"oneOf": [{"type": "null"}, {"type": types[kind], "title": name, "connect.type": kind, **more}]}
+
+
+VALUE_SCHEMA = nullable(
+    "shop.public.customers.Value",
+    "struct",
+    properties={
+        "id": {"type": "integer", "connect.index": 0, "connect.type": "int64"},
+        "amount": nullable(f"{CONNECT}.Decimal", "bytes", **{"connect.parameters": {"scale": "4"}}),
+        "at": nullable(f"{DEBEZIUM}.MicroTimestamp", "int64"),
+        "born": nullable(f"{DEBEZIUM}.Date", "int32"),
+        "shift": nullable(f"{DEBEZIUM}.MicroTime", "int64"),
+        "tags": {"type": "array", "items": nullable(f"{DEBEZIUM}.Date", "int32")},
+    },
+)
+IN_JSON_SCHEMA = {
+    "type": "object",
+    "title": "shop.public.customers.Envelope",
+    "properties": {"before": VALUE_SCHEMA, "after": VALUE_SCHEMA, "op": {"type": "string"}},
+}
+
+
+def test_the_schema_of_a_registry_says_what_json_holds() -> None:
+    source = Source(
+        topic="changes",
+        schema="amount DECIMAL(10,2), at TIMESTAMP, born DATE, tags ARRAY<DATE>, shift TIMESTAMP",
+        key_schema="id BIGINT",
+        envelope="debezium",
+        format="json_schema",
+        timestamps="epoch_ms",
+    )
+    kind = pa.struct(
+        [("amount", DECIMAL), ("at", TIME), ("born", pa.date32()), ("tags", pa.list_(pa.date32())), ("shift", TIME)]
+    )
+    row = {"amount": "AeJA", "at": MICROS, "born": 20_513, "tags": [20_513, None]}
+    payloads = [change("c", row, lsn=1), change("c", {**row, "shift": 1}, lsn=2), change("d", None, lsn=3)]
+    values = [b"\0\0\0\0\7" + json.dumps(one).encode() for one in payloads]
+    plain = b"\0\0\0\0\x08" + json.dumps(change("c", {"amount": "AeJA"}, lsn=4)).encode()
+    of_hand = {"properties": {"after": {"type": "object", "properties": {"amount": {"type": "string"}}}}}
+    schemas = {7: json.dumps(IN_JSON_SCHEMA), 8: json.dumps(of_hand)}
+    of_json = {number: WriterSchema(text=text, kind="JSON") for number, text in schemas.items()}
+    read = decoder(source, kind, {**of_json, 9: None})
+
+    hostile = [b"\0\0\0\0\x09{}", b"\0\0\0\0\x06{}", b"{}", values[0][:-1]]
+
+    rows, reasons = read(pa.array([*values, plain, None, *hostile]))
+
+    first, _, third, of_column, *_ = rows.to_pylist()
+    assert [first[name] for name in kind.names] == [
+        Decimal("12.35"), NOON, date(2026, 3, 1), [date(2026, 3, 1), None], None
+    ]  # fmt: skip
+    assert third["_operation"] == "d"
+    assert of_column["amount"] == Decimal("1234.56"), "without the converter's names, the column has the scale"
+    assert reasons.to_pylist() == [
+        None,
+        f"shift is {DEBEZIUM}.MicroTime, {NO_TIME}",
+        *[None] * 3,
+        "schema 9 is not in the schema registry",
+        "unresolved schema 6",
+        "the value does not begin with zero and the id of a schema",
+        "the value is not JSON",
+    ]

@@ -20,7 +20,9 @@ from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.record import code as code_store
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import begun
+from kappa.slices.run import MASK
 from kappa.topology import Topology, registry
+from kappa.topology.masking import fingerprint
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -155,7 +157,8 @@ def _listing(
     is_capped: bool = False,
     is_readable: bool = True,
 ) -> Listing:
-    key = config.mask_key if _topology(config, about).is_sensitive else ""
+    mask = _mask(config, about)
+    key = config.mask_key if mask else ""
     hashes = {offset: value_hash(value, key) if is_readable else UNREADABLE for offset, value in values.items()}
     samples = (
         ListedRecord(offset=offset, size=None if value is None else len(value), hash=hashes[offset])
@@ -169,9 +172,30 @@ def _listing(
         partition=about.partition,
         offsets=hashes,
         samples=tuple(islice(samples, SAMPLES)),
+        mask=mask,
         failing=failing,
         is_capped=is_capped,
     )
+
+
+def _mask(config: Config, about: Subject) -> str:
+    """Fingerprint of the key of the hashes of a sensitive source; empty for any other source.
+
+    Raises:
+        RefusedError: the epoch has another key.
+    """
+    (source,) = (one for one in _topology(config, about).sources if one.topic == about.topic)
+    if not source.sensitive:
+        return ""
+    mask, of_epoch = fingerprint(config.mask_key), about.state.commits[0].detail.get(MASK)
+    if mask != of_epoch:
+        raise RefusedError(
+            f"Source {about.topic!r} is sensitive: a decision keeps hashes of values, under the key of masked values. "
+            f"Epoch {about.epoch.epoch} has the key with fingerprint {of_epoch}, and KAPPA_MASK_KEY has {mask}. Set "
+            f"KAPPA_MASK_KEY to the key of the epoch, and repeat: kappa set-aside {about.record.topology}",
+            findings=(),
+        )
+    return mask
 
 
 def _topology(config: Config, about: Subject) -> Topology:

@@ -53,6 +53,7 @@ class Listing:
         topic_id: Kafka's id of it.
         partition: their partition.
         offsets: offset -> hash of the value.
+        mask: fingerprint of the key of these hashes; empty if they have none.
         samples: the first of them.
         failing: the error class by which they were listed; empty where their offsets were named.
         is_capped: whether there may be more that fail so, beyond the cap.
@@ -65,6 +66,7 @@ class Listing:
     partition: int
     offsets: dict[int, str]
     samples: tuple[ListedRecord, ...]
+    mask: str = ""
     failing: str = ""
     is_capped: bool = False
 
@@ -176,8 +178,9 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> A
         topic_id=listing.topic_id,
         partition=listing.partition,
         offsets=listing.offsets,
+        mask=listing.mask,
     ).as_dict()
-    content = {name: records[name] for name in ("topic", "topic_id", "partition", "offsets")}
+    content = {name: value for name, value in records.items() if name not in ("decision", "reason")}
     detail = {"records": [content], "count": len(listing.offsets), "failing": listing.failing}
 
     def decide(now: Now) -> Sequence[Event]:

@@ -39,6 +39,7 @@ class SetAside:
         topic_id: Kafka's id of it.
         partition: the partition.
         offsets: offset -> :func:`value_hash` of the record there.
+        mask: fingerprint of the key of these hashes; empty if they have none, and in decisions of release 0.1.0.
     """
 
     decision: int
@@ -47,6 +48,7 @@ class SetAside:
     topic_id: str
     partition: int
     offsets: Mapping[int, str]
+    mask: str = ""
 
     @property
     def at(self) -> TopicPartition:
@@ -61,13 +63,15 @@ class SetAside:
     def as_dict(self) -> dict[str, Any]:
         """For JSON, whose keys are text."""
         offsets = {str(offset): digest for offset, digest in sorted(self.offsets.items())}
-        return {**vars(self), "offsets": offsets}
+        values = {**vars(self), "offsets": offsets}
+        return values if self.mask else {name: value for name, value in values.items() if name != "mask"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SetAside:
         """The inverse of :meth:`as_dict`."""
         fields = {name: values[name] for name in ("decision", "reason", "topic", "topic_id", "partition")}
-        return cls(**fields, offsets={int(offset): digest for offset, digest in values["offsets"].items()})
+        offsets = {int(offset): digest for offset, digest in values["offsets"].items()}
+        return cls(**fields, offsets=offsets, mask=values.get("mask", ""))
 
 
 #: Records of several decisions and partitions; at most one entry per place.

@@ -137,7 +137,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "record": Field("object", "the record that is refused: topic, partition, offset, error class, what fails"),
     },
     "set_aside": {
-        "records": Field("list", "topic, its id, partition, and offsets with hashes of their values"),
+        "records": Field("list", "topic, its id, partition, offsets with hashes, and the fingerprint of their key"),
         "count": Field("number", "how many they are"),
         "failing": Field("text", "the error class by which they were listed; empty where offsets were named"),
     },
@@ -209,9 +209,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
 _ARCHIVED = Field("offset ranges", "those that are read from archives")
 _ROOTS = Field("offsets", "where it ends in root topics, of an epoch that reads versioned topics")
 _RELEASES = Field("object", "topic -> partition -> offset -> stream time, of partitions that hold no frontier back")
-_SET_ASIDE = Field(
-    "list", "records that a decision set aside: its number and reason, topic, its id, partition, offsets with hashes"
-)
+_SET_ASIDE = Field("list", "records that a decision set aside: its number and reason, and what `set_aside` has of them")
 _FLOORS = Field("object", "topic -> partition -> offset -> frontier, behind which none goes back from there on")
 _SENT = Field("offsets", "ends of the epoch's versioned topics")
 _FINAL = Field("object", "versioned topic -> column of its `time`, and `ms` up to which its rows are final")

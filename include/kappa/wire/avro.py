@@ -191,7 +191,7 @@ def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[
     try:
         around, names = _parsed(schema)
         avro_schema = around["fields"][0]["type"]
-        _check_size(avro_schema, names, ())
+        _check_size(avro_schema, names, {})
         return read(avro_schema, names, around)
     except UnfitError as error:
         return UNFIT_SCHEMA.format(number, error)
@@ -300,8 +300,14 @@ def _plain(schema: Any) -> Any:
     return attributes
 
 
-def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
+def _check_size(schema: Any, names: dict[str, Any], sizes: dict[str, int | None]) -> int:
     """The least number of bytes of a value of the schema.
+
+    Args:
+        schema: the schema.
+        names: its named types.
+        sizes: record -> this number; None while its fields are looked at. Each is looked at once: schemas that use a
+            type in several places, at several levels, are small and describe very many fields.
 
     Raises:
         UnfitError: a few bytes could end the process, because the value decides how deep a recursive type nests, or how
@@ -313,22 +319,27 @@ def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> 
         schema = names[schema]
     if isinstance(schema, list):
         for part in schema:
-            _check_size(part, names, within)
+            _check_size(part, names, sizes)
         return 1
     kind = schema["type"]
     if kind in ("record", "error"):
-        if schema["name"] in within:
-            raise UnfitError(f"type {schema['name']} is within itself")
-        return sum(_check_size(field["type"], names, (*within, schema["name"])) for field in schema["fields"])
+        name = schema["name"]
+        if name not in sizes:
+            sizes[name] = None
+            sizes[name] = sum(_check_size(field["type"], names, sizes) for field in schema["fields"])
+        size = sizes[name]
+        if size is None:
+            raise UnfitError(f"type {name} is within itself")
+        return size
     if kind == "array":
-        if _check_size(schema["items"], names, within) == 0:
+        if _check_size(schema["items"], names, sizes) == 0:
             raise UnfitError("an array has items without bytes")
     elif kind == "map":
-        _check_size(schema["values"], names, within)
+        _check_size(schema["values"], names, sizes)
     elif kind == "fixed":
         return int(schema["size"])
     elif isinstance(kind, (dict, list)):
-        return _check_size(kind, names, within)
+        return _check_size(kind, names, sizes)
     return 0 if kind == "null" else 1
 
 

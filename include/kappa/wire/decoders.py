@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kappa.errors import TopologyError
 from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.wire import avro
-from kappa.wire.debezium import debezium_avro, debezium_records
+from kappa.wire.debezium import debezium_avro, debezium_json_schema, debezium_records
 from kappa.wire.debezium.debezium_values import Forms
 from kappa.wire.json import json_keys, json_schema_values, json_values
 
@@ -77,11 +77,12 @@ def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Dec
 def _in_envelope(
     read: Callable[..., Any], format: str, kind: pa.StructType, source: Source, schemas: WriterSchemas
 ) -> Decode:
+    of: Callable[[bytes], Any] = debezium_records.unwrapped
     if format == "avro":
-        writers = debezium_avro.writers(schemas)
-        return partial(read, kind=kind, forms=_forms(source), read=lambda value: debezium_avro.datum(value, writers))
-    of_json = partial(read, kind=kind, forms=_forms(source), read=debezium_records.unwrapped)
-    return partial(json_schema_values.decoded, schemas=schemas, decode=of_json) if format == "json_schema" else of_json
+        of = partial(debezium_avro.datum, writers_by_id=debezium_avro.writers(schemas))
+    elif format == "json_schema":
+        of = partial(debezium_json_schema.datum, writers_by_id=debezium_json_schema.writers(schemas))
+    return partial(read, kind=kind, forms=_forms(source), read=of)
 
 
 def _forms(source: Source) -> Forms:

@@ -14,12 +14,14 @@ from kappa.offsets import set_asides
 from kappa.offsets.coverage import without
 from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
+from kappa.offsets.set_asides import SetAside
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices.input import dead_letters
 from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.input.records import Records, in_memory, of_archive, unread, where_they_are
 from kappa.spark.kafka_source import read_log
 from kappa.topology import Source
+from kappa.topology.masking import SHORTEST, fingerprint
 from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.topology.times.event_time import Frontier, frontier_of
 from kappa.wire.batches import Start
@@ -287,7 +289,7 @@ class Reading:
         Raises:
             LedgerError: one has another value.
         """
-        topic, key = self._topic(source), self._mask_key if source.sensitive else ""
+        topic = self._topic(source)
         if records.dead is None or not self._aside(topic):
             return 0
         count = 0
@@ -295,8 +297,8 @@ class Reading:
             one = self._asides.get((topic, row["_partition"]), {}).get(row["_offset"])
             if one is None:
                 continue
-            count, digest = count + 1, one.offsets[row["_offset"]]
-            if digest not in (set_asides.UNREADABLE, set_asides.value_hash(row["_value"], key)):
+            count += 1
+            if not self._is_recognised(one, row["_offset"], row["_value"]):
                 raise LedgerError(
                     f"{topic}[{row['_partition']}] at offset {row['_offset']} has another value than the record that "
                     f"decision {one.decision} sets aside: the topic, or its archive, was changed.",
@@ -305,6 +307,15 @@ class Reading:
                     offset=row["_offset"],
                 )
         return count
+
+    def _is_recognised(self, one: SetAside, offset: int, value: bytes | None) -> bool:
+        """Whether a value is that of the record that was set aside. Its hash under another key cannot be compared."""
+        mask = fingerprint(self._mask_key) if len(self._mask_key) >= SHORTEST else ""
+        if one.mask and one.mask != mask:
+            return True
+        # Release 0.1.0 used the key for sources without personal values too, if another source had some.
+        hashes = (set_asides.UNREADABLE, set_asides.value_hash(value), set_asides.value_hash(value, self._mask_key))
+        return one.offsets[offset] in hashes
 
     def count_aside(self) -> None:
         """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle`

@@ -42,7 +42,7 @@ def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
     """Id -> the schema of its values, or why all of them are dead letters."""
 
     def of_schema(avro_schema: Any, names: dict[str, Any], around: Any) -> DebeziumSchema:
-        return DebeziumSchema(schema=around, hint=_hint(avro_schema, names))
+        return DebeziumSchema(schema=around, hint=_hint(avro_schema, names, {}))
 
     return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
 
@@ -63,26 +63,32 @@ def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tu
     return record, writer.hint
 
 
-def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """An Avro schema in the form of Kafka Connect's JSON; for a union, the type that is not null."""
+def _hint(schema: Any, names: Mapping[str, Any], hints: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """An Avro schema in the form of Kafka Connect's JSON; for a union, the type that is not null.
+
+    Args:
+        schema: the schema.
+        names: its named types.
+        hints: record -> this form. Each is made once, however often the schema uses its type.
+    """
     if isinstance(schema, str):
-        return _hint(names[schema], names) if schema in names else {"type": schema}
+        return _hint(names[schema], names, hints) if schema in names else {"type": schema}
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
-        return _hint(others[0], names) if len(others) == 1 else {}
+        return _hint(others[0], names, hints) if len(others) == 1 else {}
     kind = schema["type"]
     if isinstance(kind, dict | list):
-        return _hint(kind, names)
-    hint = _named(schema, kind)
+        return _hint(kind, names, hints)
     if kind in ("record", "error"):
-        hint |= {
-            "type": "struct",
-            "fields": [{**_hint(one["type"], names), "field": one["name"]} for one in schema["fields"]],
-        }
-    elif kind == "array":
-        hint["items"] = _hint(schema["items"], names)
+        if schema["name"] not in hints:
+            fields = [{**_hint(one["type"], names, hints), "field": one["name"]} for one in schema["fields"]]
+            hints[schema["name"]] = {**_named(schema, kind), "type": "struct", "fields": fields}
+        return hints[schema["name"]]
+    hint = _named(schema, kind)
+    if kind == "array":
+        hint["items"] = _hint(schema["items"], names, hints)
     elif kind == "map":
-        hint["values"] = _hint(schema["values"], names)
+        hint["values"] = _hint(schema["values"], names, hints)
     return hint
 
 

@@ -9,7 +9,7 @@ postgresql          the greater of ``lsn`` and of the last commit before it (``s
                     that began before a snapshot and committed after it comes after the rows that the snapshot read
 mysql, mariadb      number of the binlog file, ``pos``, ``row``
 sqlserver           ``commit_lsn``, ``change_lsn``, ``event_serial_no``
-oracle              ``commit_scn`` or ``scn``, ``scn``, ``ssn``
+oracle              ``commit_scn`` or ``scn``, ``scn``, ``rs_id``, ``ssn``: changes of a transaction may share a ``scn``
 ==================  ================================================================================================
 
 A row of a snapshot comes before a change at the same place. The position is empty for other connectors.
@@ -29,6 +29,7 @@ _DIGITS = 16
 _FILE = re.compile(r".*\.([0-9]+)", re.ASCII | re.DOTALL)
 _WORDS = re.compile(r"[0-9a-fA-F]{1,16}(?::[0-9a-fA-F]{1,16})*", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+", re.ASCII)
+_REDO = re.compile(r" *(?:0x)?([0-9a-fA-F]{1,16})\.([0-9a-fA-F]{1,16})\.([0-9a-fA-F]{1,16}) *", re.ASCII)
 
 
 class NoPositionError(Exception):
@@ -83,8 +84,15 @@ def _sqlserver(block: Block) -> tuple[list[str], list[str]]:
 
 def _oracle(block: Block) -> tuple[list[str], list[str]]:
     scn = _number(block, "scn")
-    within = [_text("scn", scn), _text("ssn", _number(block, "ssn", absent=0))]
+    within = [_text("scn", scn), _redo_place(block), _text("ssn", _number(block, "ssn", absent=0))]
     return [_text("commit_scn", _number(block, "commit_scn", absent=scn))], within
+
+
+def _redo_place(block: Block) -> str:
+    """The place of a change in the redo log, ``0x0034b1.00143517.0010``; zero if it is not known, as in a snapshot."""
+    value = block.get("rs_id")
+    words = _REDO.fullmatch(value) if isinstance(value, str) else None
+    return ":".join(_text("rs_id", int(word, 16)) for word in (words.groups() if words else ("0",)))
 
 
 def _number(block: Block, name: str, absent: int | None = None) -> int:

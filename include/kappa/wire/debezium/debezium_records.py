@@ -30,6 +30,7 @@ CHANGE_FIELDS = (
 NO_CHANGE = "the value is not a change of Debezium's: it has no op; a row without an envelope needs no envelope="
 OTHER_OPERATION = f"op is none of {', '.join(OPERATIONS)}"
 NO_AFTER = "after is absent, and op says that there is a row"
+TEXT_AFTER = "after is a text, as MongoDB's connector writes a document, and not an object of columns"
 NO_SOURCE = "source is absent"
 NO_POSITION = "source.{} is absent or no position of its connector"
 NO_KEY = "the value is not an object of key columns"
@@ -123,7 +124,7 @@ def change_of(payload: dict[str, Any], schema: Hint) -> Change:
     if operation not in WITH_ROW:
         after = None
     elif type(after) is not dict:
-        raise UnfitError(NO_AFTER)
+        raise UnfitError(TEXT_AFTER if type(after) is str else NO_AFTER)
     return Change(
         operation=operation,
         position=position,
@@ -160,7 +161,8 @@ def _columns(
 ) -> tuple[dict[str, Any], list[str]]:
     """The values of the declared columns, and the names of those that are unchanged."""
     values, unchanged = {}, []
-    readers = _readers(kind, orjson.dumps(schema), forms)
+    hints = fields_of(schema)
+    readers = _readers(kind, orjson.dumps({name: hints[name] for name in kind.names if name in hints}), forms)
     for field in kind:
         value = tree_of_row.get(field.name)
         if value is None:
@@ -173,9 +175,9 @@ def _columns(
 
 
 @lru_cache(maxsize=256)
-def _readers(kind: pa.StructType, schema: bytes, forms: Forms) -> dict[str, Any]:
-    hints = fields_of(orjson.loads(schema))
-    return {field.name: reader(field.type, hints.get(field.name, {}), forms, field.name) for field in kind}
+def _readers(kind: pa.StructType, hints: bytes, forms: Forms) -> dict[str, Any]:
+    of_fields = orjson.loads(hints)
+    return {field.name: reader(field.type, of_fields.get(field.name, {}), forms, field.name) for field in kind}
 
 
 __all__ = ["CHANGE_FIELDS", "Change", "change_of", "decoded", "decoded_keys", "unwrapped"]

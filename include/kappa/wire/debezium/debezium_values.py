@@ -46,12 +46,15 @@ _UNIT_OF = {
     "org.apache.kafka.connect.data.Timestamp": 1_000,
 }
 _NANOS = "io.debezium.time.NanoTimestamp"
-#: Names of days since 1970, and of times of day.
+#: Names of days since 1970, and of numbers that are neither days nor times: times of day, durations, years.
 _DAYS = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
-_CLOCKS = {
+_OTHERS = {
     "io.debezium.time.Time",
     "io.debezium.time.MicroTime",
     "io.debezium.time.NanoTime",
+    "io.debezium.time.MicroDuration",
+    "io.debezium.time.NanoDuration",
+    "io.debezium.time.Year",
     "org.apache.kafka.connect.data.Time",
 }
 _MICROS_OF_DAY = 86_400_000_000
@@ -211,7 +214,7 @@ def _scale(hint: Hint, declared: int) -> int:
 
 def _date(hint: Hint, at: str) -> Convert:
     name = str(hint.get("name"))
-    is_other = name == _NANOS or name in _UNIT_OF or name in _CLOCKS
+    is_other = name == _NANOS or name in _UNIT_OF or name in _OTHERS
 
     def read(value: Any) -> int:
         if type(value) is not Number:
@@ -234,7 +237,7 @@ def _timestamp(hint: Hint, forms: Forms, at: str) -> Convert:
             return json_scalars.integer(written(value), 64) // 1_000
         if name in _DAYS:
             return json_scalars.day(json_scalars.integer(written(value), 32)) * _MICROS_OF_DAY
-        if name in _CLOCKS:
+        if name in _OTHERS:
             raise UnfitError(OTHER_KIND.format(at, name, "TIMESTAMP"))
         if unit is None:
             raise UnfitError(DIGITS.format(at))

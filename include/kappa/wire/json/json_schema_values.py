@@ -19,7 +19,8 @@ NOT_JSON_SCHEMA = "schema {} is {}, not JSON Schema"
 #: Reason for a source that is read as plain JSON, if its topic has values in the wire format.
 WIRE_FORMAT = "the value begins with zero and the id of a schema: format='{}' reads it"
 
-_HEADER = 5
+#: Size of zero and the id.
+HEADER = 5
 _BLANK = b" \t\r\n"
 
 #: JSON texts -> a row for each, and why they are dead letters.
@@ -36,12 +37,12 @@ def decoded(
         schemas: the known schemas. A value of another id gets the reason ``unresolved schema <id>``.
         decode: the decoder of JSON.
     """
-    heads = pc.binary_slice(values, 0, _HEADER).dictionary_encode()
+    heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
     reasons = pa.array([_reason(head, schemas) for head in heads.dictionary.to_pylist()], pa.string())
     of_head = reasons.take(heads.indices)
     is_read = pc.is_null(of_head).to_pylist()
     texts = [
-        value[_HEADER:] if is_one and value is not None else None
+        value[HEADER:] if is_one and value is not None else None
         for value, is_one in zip(values.to_pylist(), is_read, strict=True)
     ]
     rows, of_text = decode(pa.array(texts, pa.binary()))
@@ -60,7 +61,7 @@ def hinted(values: pa.BinaryArray, reasons: pa.StringArray) -> pa.StringArray:
     for place in places:
         value = values[place].as_py()
         if avro.schema_id(value) is not None:
-            is_json = value[_HEADER:].lstrip(_BLANK)[:1] == b"{"
+            is_json = value[HEADER:].lstrip(_BLANK)[:1] == b"{"
             texts[place] = WIRE_FORMAT.format("json_schema" if is_json else "avro")
     return pa.array(texts, pa.string())
 
@@ -73,7 +74,11 @@ def _reason(head: bytes | None, schemas: WriterSchemas) -> str | None:
         return avro.NO_WIRE_FORMAT
     if number not in schemas:
         return f"{avro.UNRESOLVED}{number}"
-    schema: WriterSchema | None = schemas[number]
+    return objection(number, schemas[number])
+
+
+def objection(number: int, schema: WriterSchema | None) -> str | None:
+    """Why all values of a schema are dead letters; None if they are not."""
     if schema is None:
         return avro.UNKNOWN_ID.format(number)
     return None if schema.kind == "JSON" else NOT_JSON_SCHEMA.format(number, schema.kind)
