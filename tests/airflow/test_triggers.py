@@ -80,6 +80,19 @@ def test_a_stream_whose_driver_is_dead_is_reported_with_the_restarts_so_far(
     assert (event["event"], event["epoch"], event["restarts"]) == ("dead", 1, 2)
 
 
+@pytest.mark.usefixtures("hours_pass")
+def test_a_driver_that_another_host_has_not_started_yet_is_waited_for(
+    world: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
+    world(e1={"state": "dead"}, e2={"stage": "PLANNED", "state": "never"})
+    assert first_event(stream())["event"] == "dead"
+    waiting = StageTrigger(topology=TOPOLOGY, epoch=2, stage="SEEDED", poll_seconds=0.01, late_seconds=900)
+    assert first_event(waiting)["event"] == "late"
+    world(e1={"state": "never"})
+    assert first_event(stream())["event"] == "ended"
+
+
 def test_a_driver_that_just_died_is_left_alone_for_the_pause(world: Callable[..., None]) -> None:
     world(e1={"state": "dead"})
     with pytest.raises(TimeoutError):
