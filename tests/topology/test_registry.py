@@ -89,16 +89,19 @@ def test_code_that_fails_to_import_has_an_error_of_its_own(folder: Path) -> None
         registry.load(folder, "shop.good")
 
 
-def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [("beside_it.py",), ("it/words.py", "it/__init__.py"), ("it/words.py",)])
+def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path, files: tuple[str, ...]) -> None:
     import sys
 
     topologies = {}
+    module = files[0].removesuffix(".py").replace("/", ".")
     for version in ("1", "2"):
         folder = tmp_path / version
-        folder.mkdir()
-        (folder / "beside_it.py").write_text(f"WORD = 'version {version}'\n")
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(f"WORD = 'version {version}'\n")
         text = (
-            "from beside_it import WORD\nfrom kappa.topology import Append, Source, Topology\n"
+            f"from {module} import WORD\nfrom kappa.topology import Append, Source, Topology\n"
             "t = Topology(name='a.b', version='1', sources=[Source(topic='pos', format='string')], step=lambda s: "
             "WORD,\n"
             "             outputs=[Append(name='o', schema='x STRING')])\n"
@@ -106,7 +109,7 @@ def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path) -> N
         (folder / "one.py").write_text(text)
         topologies[version] = registry.load_apart(folder, "a.b")
     assert [topology.step(None) for topology in topologies.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
-    assert "beside_it" not in sys.modules
+    assert module not in sys.modules
 
 
 def test_an_edit_within_a_second_that_keeps_the_size_is_noticed(

@@ -177,7 +177,7 @@ def load_apart(folder: Path, name: str) -> Topology:
         UnknownTopologyError: no file declares it.
         CodeError: its file does not import.
     """
-    beside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    beside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or _is_package(path)}
     names = {module for module in sys.modules if module.partition(".")[0] in beside}
     others = {module: sys.modules.pop(module) for module in names}
     try:
@@ -186,6 +186,12 @@ def load_apart(folder: Path, name: str) -> Topology:
         for module in [module for module in sys.modules if module.partition(".")[0] in beside]:
             del sys.modules[module]
         sys.modules.update(others)
+
+
+def _is_package(path: Path) -> bool:
+    """Whether a folder beside topologies is what its name imports; without ``__init__.py`` installed packages win."""
+    is_namespace = path.is_dir() and getattr(sys.modules.get(path.name), "__file__", None) is None
+    return is_namespace or (path / "__init__.py").is_file()
 
 
 def load_stored(folder: Path, name: str) -> Topology:
@@ -234,7 +240,7 @@ def files(folder: Path) -> list[Path]:
 
 def may_declare(file: Path) -> bool:
     """Whether a file directly in a folder of topologies is one that may declare some."""
-    return file.suffix == ".py" and not file.name.startswith("_")
+    return file.suffix == ".py" and not file.name.startswith(("_", "."))
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
