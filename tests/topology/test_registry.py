@@ -182,3 +182,29 @@ def test_a_step_that_is_too_deep_to_look_at_loads(folder: Path) -> None:
 def test_a_number_of_approvals_that_is_computed_counts_as_one(folder: Path, words: str, approvals: int) -> None:
     (folder / "asks.py").write_text(f"Topology(name='shop.asks', version='1', {words})")
     assert registry.declaration(folder, "shop.asks").approvals == approvals
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("approvals=N + 1", 2),
+        ("approvals=limits.TWO", 2),
+        ("**COMMON", 2),
+        ("**NONE", 0),
+        ("approvals=N - 1", 0),
+        ("approvals=N", None),
+        ("**NONE, approvals=2", None),
+    ],
+)
+def test_a_number_of_approvals_is_what_its_text_says_or_refused(folder: Path, words: str, number: int | None) -> None:
+    (folder / "limits.py").write_text("TWO = 2\n")
+    text = GOOD.format(name="shop.asks").replace('version="3",', f'version="3", {words},')
+    assert words in text
+    beside = "import limits\nN, COMMON, NONE = 1, {'approvals': 2}, {}\n"
+    (folder / "asks.py").write_text(beside + text)
+    if number is None:
+        assert registry.load(folder, "shop.asks").approvals == registry.declaration(folder, "shop.asks").approvals
+        return
+    with pytest.raises(CodeError, match=rf"Write the number in its call: approvals={number}$"):
+        registry.load(folder, "shop.asks")
+    assert registry.load_stored(folder, "shop.asks").approvals == number, "an epoch ran it"

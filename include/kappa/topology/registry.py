@@ -24,7 +24,7 @@ from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
-from kappa.topology.earlier_code import earlier_code
+from kappa.topology.earlier_code import earlier_code, refuse
 from kappa.topology.objections import approvals_objection, is_owner, name_objection
 from kappa.topology.undeclared import undeclared_reads
 
@@ -44,7 +44,8 @@ class Declared:
         version: its version.
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron``, ``savepoint`` and ``zone``; None for none.
-        approvals: how many people must approve an epoch of it; 1 if the file computes the number.
+        approvals: how many people must approve an epoch of it; 1 if the file computes the number. An import refuses
+            another one.
         owner: the team or person whom its DAGs name; empty if there is none, or the file computes it.
         call: the call that declares it, from the file.
         values: name -> its expression at the top level of the file.
@@ -345,12 +346,13 @@ def import_file(file: Path) -> list[Topology]:
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
         loader.exec_module(module)
+        topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
+        _check_approvals(declared_in(file, loader.get_data(str(file))), topologies)
     except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
         sys.modules.pop(name, None)
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
     finally:
         sys.path.remove(folder)
-    topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
     for topology in topologies:
         for wrong in undeclared_reads(topology):
             raise CodeError(
@@ -358,6 +360,18 @@ def import_file(file: Path) -> list[Topology]:
                 file=str(file),
             )
     return topologies
+
+
+def _check_approvals(texts: Sequence[Declared] | None, topologies: Sequence[Topology]) -> None:
+    """Refuse a number of approvals other than the one that whoever does not run the file reads in it."""
+    for topology in topologies:
+        for read in texts or ():
+            if read.name == topology.name and read.approvals != topology.approvals:
+                refuse(
+                    f"Topology {topology.name!r} asks for {topology.approvals} approvals, but cutovers and DAGs, which "
+                    f"do not run its file, read {read.approvals} in it. Write the number in its call: "
+                    f"approvals={topology.approvals}"
+                )
 
 
 def _check_names(folder: Path) -> None:
