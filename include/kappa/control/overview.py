@@ -272,7 +272,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         done=done,
         total=total,
         seconds_left=(total - done) / rate if rate and done < total else None,
-        event_time=event_time.described(row.stream_times) if row else "",
+        event_time=reached_event_time(row) if row else "",
         last_slice=_last_slice(row) if row else "",
         rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
     )
@@ -302,6 +302,11 @@ def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) 
 
 def _offsets_done(plan: ReplayPlan, row: LedgerRow | None) -> tuple[int, int]:
     return plan.start.processed(ranges_end(row.ranges) if row else plan.start, plan.end)
+
+
+def reached_event_time(row: LedgerRow) -> str:
+    """How far the event times of an epoch's sources have come after a commit, in one line."""
+    return event_time.described(row.stream_times, {one.at: one.count for one in row.ranges}, row.releases)
 
 
 def _last_slice(row: LedgerRow) -> str:
