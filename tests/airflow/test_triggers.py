@@ -145,6 +145,13 @@ def test_a_stage_is_reached_when_the_epoch_is_there_or_past_it(
     assert first_event(stage(waited))["event"] == event
 
 
+def test_an_epoch_whose_way_back_was_ended_does_not_count_as_moved_to(world: Callable[..., None]) -> None:
+    world(e2={"stage": "RETIRED", "released": True})
+    event = first_event(stage("CUT_OVER"))
+    assert event["event"] == "failed" and "Readers stay." in event["message"]
+    assert first_event(stage("SEEDED"))["event"] == "arrived", "a task of the replay that built it, cleared"
+
+
 def test_a_stage_that_is_not_reached_is_waited_for(world: Callable[..., None]) -> None:
     world(e2={"stage": "REWOUND", "state": "running"})
     with pytest.raises(TimeoutError):

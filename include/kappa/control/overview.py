@@ -55,6 +55,7 @@ class Progress:
         outcome: what was estimated of its bulk work and what it was, once that is done.
         rejected: actor and time of its rejection; empty for one that was not.
         is_recalled: whether it was retired and is being brought back.
+        is_released: whether somebody ended its way back.
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.
         last_slice: its number, records, and seconds by line of the protocol; empty where none was timed.
@@ -76,6 +77,7 @@ class Progress:
     outcome: str = ""
     rejected: str = ""
     is_recalled: bool = False
+    is_released: bool = False
     event_time: str = ""
     rows_late: int = 0
     last_slice: str = ""
@@ -297,7 +299,13 @@ def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) 
         outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
+        is_released=_is_released(record, epoch.epoch),
     )
+
+
+def _is_released(record: TopologyRecord, epoch: int) -> bool:
+    ways = [e.event for e in record.recent_events if e.epoch == epoch and e.event in ("recalled", "released", "moved")]
+    return ways[-1:] == ["released"]
 
 
 def _offsets_done(plan: ReplayPlan, row: LedgerRow | None) -> tuple[int, int]:
