@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +50,28 @@ def test_a_process_whose_reader_is_gone_says_so_by_its_code() -> None:
 def test_a_command_ends_with_its_code(words: list[str], code: int) -> None:
     run = subprocess.run([sys.executable, "-m", "kappa", *words], capture_output=True, check=False)
     assert run.returncode == code, run.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_without_its_streams(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "one.py").write_text(
+        "from kappa import Append, Source, Topology\n"
+        "schema = 'id STRING'\n"
+        "one = Topology(name='a.b', version='1', sources=[Source(topic='in', schema=schema)],\n"
+        "    outputs=[Append(name='out', schema=schema)], step=lambda slice: {})\n"
+    )
+    words = f"{shlex.quote(sys.executable)} -m kappa topologies {closed}"
+    environ = {**os.environ, "KAPPA_TOPOLOGIES": str(tmp_path), "KAPPA_HOME": str(tmp_path / "home")}
+    run = subprocess.run(["sh", "-c", words], env=environ, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert ("a.b       1 " in run.stdout) is (">&-" not in closed.split())
+
+
+@pytest.mark.parametrize("words", ["status", "init streams", "new a.b --shape join"])
+def test_a_command_in_a_folder_that_was_removed_says_so(tmp_path: Path, words: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {shlex.quote(str(gone))} && {shlex.quote(sys.executable)} -m kappa {words}"
+    run = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, check=False)
+    error = "UsageError: The working directory was removed. Go to a folder that is there: cd\n"
+    assert (run.returncode, run.stderr) == (2, error)

@@ -18,7 +18,7 @@ def end_process(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, and wakes the idle ones of executors
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # none is there for a descriptor that is closed
         try:
             stream.flush()
         except OSError:  # whoever read it is gone, as after `kappa status | head`

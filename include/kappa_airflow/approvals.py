@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import chain
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
+from kappa_airflow.pages import site
 from kappa_airflow.questions import Question, asking, keep_rejection, kept_rejection, kept_terms
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
@@ -143,7 +144,8 @@ class Approve(Question):
         """Record the question before the task waits, so that its notice is sent even if this worker dies here."""
         from kappa import control
 
-        has_address = conf.get("api", "base_url", fallback="")
+        ti, airflow = context["ti"], site()
+        page = f"/dags/{ti.dag_id}/runs/{quote(ti.run_id)}/tasks/{ti.task_id}/required_actions"
         with terminal_errors_fail():
             control.ask(
                 config,
@@ -153,7 +155,7 @@ class Approve(Question):
                 nth=self.nth,
                 needed=needed,
                 hours=self.hours,
-                link=self.generate_link_to_ui(task_instance=context["ti"]) if has_address else "",
+                link=f"{airflow}{page}" if airflow else "",
             )
 
     def _missing(self, approvers: Mapping[str, Sequence[str]], needed: Mapping[str, int]) -> list[str]:

@@ -73,13 +73,15 @@ def attach(context: Context, config: Config, topology: str, epoch: int) -> None:
         return
     after = control.ensure_driver(config, topology, epoch)
     _keep(context, topology, epoch, after)
+    outcome = "started the driver" if after.is_running else "the driver does not run yet"
     log.info(
-        "attached to the running driver" if before.is_running else "started the driver",
+        "attached to the running driver" if before.is_running else outcome,
         topology=topology,
         epoch=epoch,
         state=after.state,
         host=after.host,
         pid=after.pid,
+        message=after.message,
     )
 
 

@@ -15,13 +15,12 @@ from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest, start_from_text
 from kappa.topology.thresholds import parsed
+from kappa_airflow.pages import address
 
 if TYPE_CHECKING:
     from kappa.topology.registry import Declared
 
 DEFAULT_SEED = "default"
-#: Where the plugin's pages are.
-PAGES = "/kappa/topologies"
 
 _DETAILS, _ADVANCED = "Details of the start", "Advanced"
 
@@ -91,7 +90,7 @@ def replay_form(topologies: Sequence[Declared]) -> dict[str, Param]:
     where = (
         "Where to begin reading. A start that cannot be read is refused, never moved to the nearest offset. The replay "
         f"runs version {topology.version or '?'} of {topology.file.name}; [what is live, and earlier "
-        f"reports]({PAGES}/{topology.name})."
+        f"reports]({address('topologies', topology.name)})."
     )
     return {**form, "start": _start_field(list(STARTS), description_md=where)}
 

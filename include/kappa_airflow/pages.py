@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.providers.common.compat.sdk import conf
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -31,7 +34,7 @@ class Pages:
 
 
 def build() -> FastAPI:
-    """The application; its pages are below :data:`kappa_airflow.forms.PAGES`."""
+    """The application; its pages are below :func:`address`."""
     from kappa.config import Config
     from kappa_airflow.rights import access
     from kappa_web.app import build as built
@@ -39,13 +42,24 @@ def build() -> FastAPI:
     return built(Config.from_env(), access)
 
 
-#: Where the pages are in Airflow's navigation. A frame of it shows them.
-VIEW = {
-    "name": "Kappa",
-    "href": "/kappa/",
-    "destination": "nav",
-    "url_route": "kappa",
-    "icon": "/kappa/static/kappa.svg",
-    "icon_dark_mode": "/kappa/static/kappa-dark.svg",
-    "nav_top_level": True,
-}
+def site() -> str:
+    """Where Airflow is, by its setting ``[api] base_url``; empty if it is not set."""
+    return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
+
+
+def address(*parts: str | int) -> str:
+    """Path of a page on Airflow's host: below the path of ``base_url``, as Airflow's own pages are."""
+    return "/".join((f"{urlsplit(site()).path}/kappa", *map(str, parts or ("",))))
+
+
+def view() -> dict[str, Any]:
+    """Where the pages are in Airflow's navigation. A frame of it shows them."""
+    return {
+        "name": "Kappa",
+        "href": address(),
+        "destination": "nav",
+        "url_route": "kappa",
+        "icon": address("static", "kappa.svg"),
+        "icon_dark_mode": address("static", "kappa-dark.svg"),
+        "nav_top_level": True,
+    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from kappa_airflow.pages import VIEW, Pages
+from kappa_airflow.pages import Pages, view
 from kappa_airflow.replays.reports import ReportLink
 from kappa_airflow.timetables import BackfillTimetable
 
@@ -48,5 +48,5 @@ class KappaPlugin(AirflowPlugin):
     macros = [live_epoch, live_path]
     operator_extra_links = [ReportLink()]
     timetables = [BackfillTimetable]
-    external_views = [VIEW]
+    external_views = [view()]
     fastapi_apps = [{"app": Pages(), "url_prefix": "/kappa", "name": "Kappa"}]

@@ -100,7 +100,7 @@ class WatchStream(BaseOperator):
         if kind == "dead":
             restarts = event["restarts"] + 1
             self.log.warning(
-                "The driver of epoch %s is dead; this is restart %s in a row. %s", epoch, restarts, event["message"]
+                "The driver of epoch %s is dead; request %s in a row for another. %s", epoch, restarts, event["message"]
             )
         elif kind == "moved":
             self.log.info("Epoch %s is live now instead of %s.", event["live"], epoch)

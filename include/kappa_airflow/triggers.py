@@ -87,14 +87,15 @@ class _Looking(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     def _driver_event(
-        self, driver: DriverStatus, patience: Patience, *, is_wanted: bool
+        self, config: Config, driver: DriverStatus, patience: Patience, *, is_wanted: bool
     ) -> tuple[Event | None, Patience]:
         now = clock.now()
         if driver.state in ("running", "slow"):
             return None, patience.after_well(now)
         if driver.state == "stuck":
             return {"event": "stuck", "message": driver.message}, patience
-        if not is_wanted or driver.state == "unconfirmed":
+        is_awaited = driver.state == "never" and config.launcher == "elsewhere"  # no task can start it
+        if not is_wanted or is_awaited or driver.state == "unconfirmed":
             return None, patience.after_unknown()
         patience = patience.after_dead(now)
         return ({"event": "dead", "message": driver.message} if patience.is_over(now) else None), patience
@@ -134,7 +135,8 @@ class StreamTrigger(_Looking):
             say = self.log.warning if driver.state == "slow" else self.log.info
             say("Driver of %s epoch %s is %s: %s", self.topology, self.epoch, driver.state, driver.message)
             self._state = driver.state
-        return self._driver_event(driver, patience, is_wanted=topology_record.epoch(self.epoch).is_wanted)
+        is_wanted = topology_record.epoch(self.epoch).is_wanted
+        return self._driver_event(config, driver, patience, is_wanted=is_wanted)
 
 
 class StageTrigger(_Looking):
@@ -178,7 +180,8 @@ class StageTrigger(_Looking):
             driver, self._seen = progress.driver, topology_record
         else:
             driver = control.driver_status(config, self.topology, self.epoch)
-        event, patience = self._driver_event(driver, patience, is_wanted=topology_record.epoch(self.epoch).is_wanted)
+        is_wanted = topology_record.epoch(self.epoch).is_wanted
+        event, patience = self._driver_event(config, driver, patience, is_wanted=is_wanted)
         if event is None and self._late_at is not None and clock.now() >= self._late_at:
             event = {"event": "late", "message": control.progress(config, self.topology, self.epoch).message}
         return event, patience

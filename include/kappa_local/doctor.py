@@ -37,6 +37,8 @@ from kappa_local.state import running
 _UP = "Run `kappa up`."
 _INSTALL = "Install it: pip install 'kappa-replay[local]'; in a clone, scripts/bootstrap."
 _RUNNING = "running"
+#: Room for a broker of this check, and for what its session of Spark spills.
+_SCRATCH_MB = 500
 #: Kafka's setting of a topic. The broker's setting, for topics without their own, begins with ``log.``.
 _AHEAD = "message.timestamp.after.max.ms"
 _SET_AHEAD = "kafka-configs.sh {options} --alter {entity} --add-config {name}=3600000"
@@ -107,11 +109,14 @@ def proofs(config: Config) -> Iterator[Proof]:
     java = _proof("java", "", _java)  # its error has the remedy
     yield java
     yield _proof("disk", "Free some space, or set KAPPA_HOME and KAPPA_LAKE to another disk.", lambda: _disk(config))
+    scratch = _proof("scratch", "Name a folder with room: export TMPDIR=<path>", _scratch)
+    yield scratch
     folder = "" if is_remote(config.lake) else "Check that KAPPA_LAKE exists and may be written."
     yield _proof("lake", folder, lambda: _lake(config))  # the error of a store has the remedy
-    if not java.ok:
-        yield Proof("kafka", False, "needs Java", java.remedy)
-        yield Proof("spark", False, "needs Java", java.remedy)
+    lack = next((proof for proof in (java, scratch) if not proof.ok), None)
+    if lack is not None:
+        yield Proof("kafka", False, f"needs {lack.name}", lack.remedy)
+        yield Proof("spark", False, f"needs {lack.name}", lack.remedy)
     else:
         yield _proof(
             "jars", "Connect to the network once, or copy the cache of another machine.", lambda: _jars(config)
@@ -124,7 +129,7 @@ def proofs(config: Config) -> Iterator[Proof]:
         else:
             yield Proof("kafka", False, "needs a login", login.remedy)
             yield Proof("spark", False, "needs a login", login.remedy)
-    yield _proof("airflow", _UP, lambda: _airflow(config))
+    yield _proof("airflow", "", lambda: _airflow(config))  # its error has the remedy
 
 
 def _proof(name: str, remedy: str, use: Callable[[], str]) -> Proof:
@@ -151,6 +156,13 @@ def _disk(config: Config) -> str:
     if free < 5:
         raise OSError(f"{free} GB free at {config.home}, 5 are needed")
     return f"{free} GB free at {config.home}"
+
+
+def _scratch() -> str:
+    folder = tempfile.gettempdir()  # which writes a file
+    if (free := shutil.disk_usage(folder).free >> 20) < _SCRATCH_MB:
+        raise OSError(f"{free} MB free at {folder}, {_SCRATCH_MB} are needed")
+    return f"{free >> 10} GB free at {folder}"
 
 
 def _jars(config: Config) -> str:
@@ -407,7 +419,7 @@ def _airflow(config: Config) -> str:
     if states:
         sick = sorted(name for name, state in states.items() if state != "healthy")
         if sick:
-            raise RuntimeError(f"not healthy: {', '.join(sick)}; their logs are in {config.home / 'logs'}")
+            raise ConfigError(f"Not healthy: {', '.join(sick)}; their logs are in {config.home / 'logs'}. {_UP}")
         return f"running on port {recorded.api_port}: {', '.join(sorted(states))} healthy"
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as home:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
@@ -420,5 +432,5 @@ def _airflow(config: Config) -> str:
             check=False,
         )
     if run.returncode:
-        raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))
+        raise ConfigError("\n".join([*run.stderr.splitlines()[-5:], _INSTALL]))
     return f"{run.stdout.split()[-1]} installed, not running; `kappa up` starts it"

@@ -26,7 +26,7 @@ from kappa.spark.jars import ensure_kafka, find_java
 from kappa_local import logins
 
 HOST = "127.0.0.1"
-DEFAULT_CACHE = Path.home() / ".cache" / "kappa"
+DEFAULT_CACHE = Path(os.path.expanduser("~/.cache/kappa"))  # noqa: PTH111, which raises for a user without a home
 #: The listener of a broker that requires a login.
 SECURED = "SASL_SSL"
 

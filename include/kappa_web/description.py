@@ -11,9 +11,14 @@ if TYPE_CHECKING:
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 
 
-def described(app: FastAPI) -> dict[str, Any]:
-    """The document: problems have a media type of their own, and a malformed request gets 400."""
+def described(app: FastAPI, base: str) -> dict[str, Any]:
+    """The document: problems have a media type of their own, and a malformed request gets 400.
+
+    Args:
+        base: path that the application is mounted at.
+    """
     document: dict[str, Any] = deepcopy(app.openapi())
+    document["servers"] = [{"url": base or "/"}]
     for path in document["paths"].values():
         for operation in path.values():
             answers = operation["responses"]

@@ -89,7 +89,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
 
     @routes.get("/openapi.json", include_in_schema=False)
     async def description(request: Request, _: Any = dependency) -> dict[str, Any]:
-        return described(request.app)
+        return described(request.app, request.scope.get("root_path", ""))
 
     @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
     @bounded.route

@@ -109,13 +109,13 @@ def test_the_question_names_epochs_code_verdict_difference_and_offsets(
 def test_a_question_is_on_record_for_its_notice_once_per_asking(
     candidates: Any, config: Config, monkeypatch: pytest.MonkeyPatch, members: Members
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://data.example.com/airflow/")
     run = run_of(members)
     ask(run, members)
     for each in entries(candidates, config, members):
         ((terms, nth, needed, link, _),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
-        assert link.startswith("http://127.0.0.1:8080/dags/replay__demo/runs/run-1/tasks/approve/required_actions")
+        assert link == "https://data.example.com/airflow/dags/replay__demo/runs/run-1/tasks/approve/required_actions"
     ask(run, members)
     assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
     run["ti"].max_tries = 7  # as clearing does

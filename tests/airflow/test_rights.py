@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -86,6 +88,38 @@ def test_without_a_login_a_browser_goes_to_airflows_and_a_program_gets_401(site:
 def test_buttons_lead_to_the_dags_on_the_same_server(site: TestClient) -> None:
     html = site.get(f"/kappa/topologies/{NAME}", headers={"x-role": "viewer"}).text
     assert f'href="/dags/cutover__{NAME}" target="_top"' in html and "--execute" not in html
+
+
+def test_behind_a_path_of_its_host_every_address_has_that_path(
+    site: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kappa.topology.registry import Declared
+    from kappa_airflow.forms import replay_form
+    from kappa_airflow.pages import Pages, view
+    from kappa_airflow.replays.reports import report_path
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://data.example.com/airflow")
+    airflow = FastAPI(root_path="/airflow")  # as Airflow derives it from that setting
+    airflow.mount("/kappa", Pages())
+    behind = TestClient(airflow, follow_redirects=False, headers={"x-role": "admin"})
+    form = replay_form([Declared(name=NAME, version="2", file=Path("loyalty.py"))])["start"].schema["description_md"]
+    begin = [value for key, value in view().items() if key in ("href", "icon", "icon_dark_mode")]
+    begin += [report_path(NAME, 2), *re.findall(r"\((/[^)]+)\)", form)]
+    assert len(begin) == 5
+    seen: set[str] = set()
+    while begin:
+        address = begin.pop()
+        seen.add(address)
+        answer = behind.get(address)
+        assert answer.status_code == 200, address
+        links = set(re.findall(r'(?:href|src)="(/[^"#]*)', answer.text)) - seen
+        assert all(link.startswith(("/airflow/kappa/", "/airflow/dags/")) for link in links), links
+        begin += [link for link in links if link.startswith("/airflow/kappa/")]
+        seen |= links
+    assert f"/airflow/dags/cutover__{NAME}" in seen and f"/airflow/kappa/topologies/{NAME}/certificate" in seen
+    assert behind.get("/airflow/kappa/openapi.json").json()["servers"] == [{"url": "/airflow/kappa"}]
+    stranger = TestClient(airflow, follow_redirects=False).get(report_path(NAME, 2), headers={"accept": "text/html"})
+    assert stranger.headers["location"].startswith("/airflow/api/v2/auth/login?next=%2Fairflow%2Fkappa%2Ftopologies")
 
 
 def test_the_plugin_puts_the_pages_into_airflows_navigation() -> None:

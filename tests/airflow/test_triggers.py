@@ -80,6 +80,19 @@ def test_a_stream_whose_driver_is_dead_is_reported_with_the_restarts_so_far(
     assert (event["event"], event["epoch"], event["restarts"]) == ("dead", 1, 2)
 
 
+@pytest.mark.usefixtures("hours_pass")
+def test_a_driver_that_another_host_has_not_started_yet_is_waited_for(
+    world: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
+    world(e1={"state": "dead"}, e2={"stage": "PLANNED", "state": "never"})
+    assert first_event(stream())["event"] == "dead"
+    waiting = StageTrigger(topology=TOPOLOGY, epoch=2, stage="SEEDED", poll_seconds=0.01, late_seconds=900)
+    assert first_event(waiting)["event"] == "late"
+    world(e1={"state": "never"})
+    assert first_event(stream())["event"] == "ended"
+
+
 def test_a_driver_that_just_died_is_left_alone_for_the_pause(world: Callable[..., None]) -> None:
     world(e1={"state": "dead"})
     with pytest.raises(TimeoutError):
@@ -130,6 +143,13 @@ def test_a_stage_is_reached_when_the_epoch_is_there_or_past_it(
 ) -> None:
     world(e2={"stage": now})
     assert first_event(stage(waited))["event"] == event
+
+
+def test_an_epoch_whose_way_back_was_ended_does_not_count_as_moved_to(world: Callable[..., None]) -> None:
+    world(e2={"stage": "RETIRED", "released": True})
+    event = first_event(stage("CUT_OVER"))
+    assert event["event"] == "failed" and "Readers stay." in event["message"]
+    assert first_event(stage("SEEDED"))["event"] == "arrived", "a task of the replay that built it, cleared"
 
 
 def test_a_stage_that_is_not_reached_is_waited_for(world: Callable[..., None]) -> None:

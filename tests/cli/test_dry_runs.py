@@ -112,6 +112,9 @@ def run(config: Config, tmp_path: Path) -> Run:
         ("start a.b --epoch 9", UnknownEpochError),
         ("savepoint create a.b 9lives", KappaError),
         ("savepoint drop a.b none", KappaError),
+        ("stop a.b --reason half\udcff", UsageError),
+        ("cutover a.b --override half\udcff", UsageError),
+        ("stop half\udcff", UsageError),
     ],
 )
 def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error: type[KappaError]) -> None:

@@ -121,6 +121,16 @@ def test_a_file_that_was_edited_is_left_as_it_is_and_what_is_missing_written(tmp
     assert written(tmp_path / "streams") == {**FILES, "kappa.toml": 'lake = "s3://lakes/orders"'}
 
 
+def test_files_that_git_checked_out_with_other_line_ends_are_those_that_were_written(tmp_path: Path) -> None:
+    run("init", "streams", "--execute")
+    for path in FILES:
+        file = tmp_path / "streams" / path
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    before = {path: (tmp_path / "streams" / path).read_bytes() for path in FILES}
+    assert run("init", "streams", "--execute").output == "Nothing to do: every file is in streams.\n"
+    assert {path: (tmp_path / "streams" / path).read_bytes() for path in FILES} == before
+
+
 def test_a_clone_with_files_of_its_own_keeps_them_and_each_is_named(tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     (tmp_path / "streams" / "README.md").write_text("mine")
@@ -263,6 +273,22 @@ def test_the_compose_tool_accepts_the_file_and_kappa_its_settings(tmp_path: Path
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
+def test_each_stack_of_a_host_has_volumes_of_its_own(tmp_path: Path) -> None:
+    answer = composed(tmp_path, {**environment(), "COMPOSE_PROJECT_NAME": "orders"})
+    volumes = yaml.safe_load(answer.stdout)["volumes"]
+    assert volumes.keys() == COMPOSE["volumes"].keys()
+    assert {name: volume["name"] for name, volume in volumes.items()} == {name: f"orders_{name}" for name in volumes}
+
+
+def test_a_clone_has_the_folder_of_logins_and_none_of_its_files(tmp_path: Path) -> None:
+    run("init", "streams", "--execute")
+    (tmp_path / "streams" / "logins" / "kafka.properties").write_text("sasl.password=x")
+    for words in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *words], cwd=tmp_path / "streams", check=True)
+    listing = subprocess.run(["git", "ls-files"], cwd=tmp_path / "streams", capture_output=True, text=True, check=True)
+    assert sorted(listing.stdout.split()) == sorted(FILES) and "logins/.gitkeep" in FILES
+
+
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_nothing_starts_while_a_line_of_the_example_is_empty(tmp_path: Path, variable: str) -> None:
     answer = composed(tmp_path, environment(variable))
@@ -311,7 +337,7 @@ def test_lines_that_a_gitignore_lacks_are_named(tmp_path: Path) -> None:
     (tmp_path / "streams" / ".gitignore").write_text("*.pyc\n.venv/\n")
     output = run("init", "streams", "--execute").output
     assert ".gitignore lacks lines that keep secrets and the lake out of commits." in output
-    assert "Add: .env .kappa/ __pycache__/ logins/" in output
+    assert "Add: .env .kappa/ __pycache__/ logins/* !logins/.gitkeep" in output
 
 
 def test_a_folder_within_a_repository_is_told_where_github_reads_workflows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -90,3 +91,22 @@ def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(co
     retired = epochs.record("a.b").epoch(1)
     assert (retired.stage, retired.is_wanted) == ("RETIRED", False)
     assert control.wanted_drivers(config) == [("a.b", 2)]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda config, text: control.stop(config, "a.b", actor="ada", reason=text),
+        lambda config, text: control.stop(config, "a.b", actor=text, reason="upgrade"),
+        lambda config, text: control.abort(config, "a.b", 2, actor="ada", reason=text),
+        lambda config, text: control.reject(config, "a.b", 2, actor="ada", reason=text),
+        lambda config, text: control.cut_over(config, "a.b", 2, actor="ada", reason=text, accept_verdict=True),
+    ],
+)
+def test_a_text_that_no_file_can_hold_is_refused_and_changes_nothing(
+    config: Config, act: Callable[[Config, str], object]
+) -> None:
+    before = Epochs(config.lake).record("a.b")
+    with pytest.raises(UsageError, match=r"^The text 'half \\ud800' has half a character"):
+        act(config, "half \ud800")
+    assert Epochs(config.lake).record("a.b") == before

@@ -18,6 +18,7 @@ from kappa.control.approval import reject, reopen
 from kappa.control.plans.premise import Premise
 from kappa.driver.processes import process
 from kappa.errors import MoveRefusedError
+from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.replay.stages import Stage
@@ -107,6 +108,17 @@ def test_an_abort_that_ended_a_way_back_is_done_and_not_done_again(config: Confi
     for _ in range(2):
         control.abort(config, "a.b", 1, actor="ann", reason="", premise=premise)
     assert [event.event for event in record(config).events[-2:]] == ["recalled", "released"]
+
+
+def test_progress_says_whose_way_back_was_ended(config: Config) -> None:
+    plan = epoch_record.empty_plan("a.c", 1, Offsets())
+    planned = {"plan": plan.to_json(), "plan_id": plan.id, "code": epoch_record.CODE}
+    epoch_record.tell(config, "a.c", 1, *FIRST, by_event={**DETAILS, "planned": planned})
+    tell(config, 2, *SECOND, "moved", topology="a.c")
+    ways: tuple[tuple[str, ...], ...] = ((), ("recalled",), ("released",), ("recalled", "caught_up", "moved"))
+    for names in ways:
+        tell(config, 1, *names, topology="a.c")
+        assert control.progress(config, "a.c", 1).is_released is (names == ("released",))
 
 
 def test_what_a_question_rests_on_outlives_the_process(config: Config) -> None:

@@ -33,6 +33,12 @@ def test_a_status_says_how_long_a_driver_is_at_what_it_is_at(changes: dict[str, 
     assert (status.message, status.is_running) == (message, True)
 
 
+def test_a_driver_that_only_another_host_may_start_waits_for_it() -> None:
+    never = liveness.Sign(beat=None, state="absent")
+    assert _status("a.b", 1, never, "elsewhere").message == "waiting for a host that starts it: kappa drivers"
+    assert _status("a.b", 1, never).message == ""
+
+
 def test_of_a_dead_driver_it_says_what_was_last_said() -> None:
     status = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, line_seconds=61.4), state="dead"))
     assert (status.state, status.message) == ("dead", "serving")

@@ -51,14 +51,17 @@ def step(slice):
     at = [origin("id").alias("origin"), worker("id").alias("worker")]
     records = slice["{topic}"]
     parts = F.lit(records.sparkSession.conf.get("spark.sql.shuffle.partitions")).alias("parts")
-    return {{"places": records.select("id", "amount", *at, parts)}}
+    letters = F.expr("java_method('java.lang.System', 'getProperty', 'sun.jnu.encoding')").alias("letters")
+    return {{"places": records.select("id", "amount", *at, parts, letters)}}
 
+
+PLACES = "id STRING, amount BIGINT, origin STRING, worker BIGINT, parts STRING, letters STRING"
 
 places = Topology(
     name="{name}",
     version="1",
     sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
-    outputs=[Append(name="places", schema="id STRING, amount BIGINT, origin STRING, worker BIGINT, parts STRING")],
+    outputs=[Append(name="places", schema=PLACES)],
     step=step,
 )
 '''
@@ -103,6 +106,7 @@ def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
     assert sorted(row["amount"] for row in rows) == list(range(ROWS))
     assert len({row["worker"] for row in rows}) == 2, "both executors had a part"
     assert "4" in {row["parts"] for row in rows} <= {"1", "4"}, "two parts per core of the cluster, or a small slice"
+    assert {row["letters"] for row in rows} == {"UTF-8"}, "names of files, on hosts whose locale is C"
     (origin,) = {row["origin"] for row in rows}
     file, _, name = origin.partition(".zip/")
     assert name == "kappa/__init__.py", f"an executor imported {origin}"

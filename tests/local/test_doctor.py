@@ -24,7 +24,7 @@ def programs_succeed(monkeypatch):
     real = subprocess.run
 
     def run(command, **how):
-        if command[0] != sys.executable:
+        if command[0] != sys.executable or command[1] == "-P":  # an interpreter says what is installed for it
             return real(command, **how)
         if "spark.read" in command[2]:
             write_deltalake(command[3], pa.table({"value": [b"a record"]}))
@@ -44,6 +44,31 @@ def test_missing_java_is_reported_with_a_remedy_and_its_dependents(monkeypatch, 
     assert next(iter(proofs)) == "java"
     assert {name for name, proof in proofs.items() if not proof.ok} == {"java", "kafka", "spark"}
     assert "apt-get" in proofs["java"].remedy
+
+
+@pytest.mark.parametrize("free", [(500 << 20) - 1, None])
+def test_without_room_for_temporary_files_their_place_is_named_and_its_dependents(monkeypatch, tmp_path, free):
+    def no_folder() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/scratch']")
+
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free or 5 << 30))
+    if free is None:
+        monkeypatch.setattr(doctor.tempfile, "gettempdir", no_folder)
+    programs_succeed(monkeypatch)
+    proofs = {proof.name: proof for proof in doctor.checks(config(tmp_path))}
+    assert not any(proofs[name].ok for name in ("scratch", "kafka", "spark"))
+    assert {proofs[name].remedy for name in ("scratch", "kafka", "spark")} == {
+        "Name a folder with room: export TMPDIR=<path>"
+    }
+    assert ("499 MB free" if free else "No usable temporary directory") in proofs["scratch"].detail
+
+
+def test_without_airflow_the_command_that_installs_it_is_named(monkeypatch, tmp_path):
+    error = f"{sys.executable}: No module named airflow"
+    failed = subprocess.CompletedProcess([], 1, "", error)
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: failed)
+    proof = doctor._proof("airflow", "", lambda: doctor._airflow(config(tmp_path)))
+    assert not proof.ok and error in proof.detail and "pip install 'kappa-replay[local]'" in proof.remedy
 
 
 def test_a_lake_is_checked_by_writing_and_nothing_stays(tmp_path):
@@ -98,7 +123,7 @@ def test_every_part_is_checked_by_using_it_and_nothing_stays(monkeypatch, tmp_pa
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     proofs = doctor.checks(config(tmp_path / "home"))
     assert [proof for proof in proofs if not proof.ok] == []
-    assert [proof.name for proof in proofs] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
+    assert [proof.name for proof in proofs] == ["java", "disk", "scratch", "lake", "jars", "kafka", "spark", "airflow"]
     assert list((tmp_path / "home").rglob("*")) == []
 
 
@@ -109,7 +134,7 @@ def test_a_running_broker_is_checked_and_nothing_stays(kafka, monkeypatch, tmp_p
     proofs = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
     assert [proof for proof in proofs if not proof.ok] == []
     assert [proof.name for proof in proofs] == [
-        *("java", "disk", "lake", "jars", "kafka", "topics", "times", "spark", "airflow")
+        *("java", "disk", "scratch", "lake", "jars", "kafka", "topics", "times", "spark", "airflow")
     ]
     assert list((tmp_path / "home").rglob("*")) == []
     assert kafka.topics("kappa.doctor.") == ()

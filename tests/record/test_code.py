@@ -44,6 +44,32 @@ def test_equal_content_has_an_equal_hash_and_any_change_another(folder: Path) ->
     assert code.code_hash(folder, "a.mine") != first, "a module that it may import is"
 
 
+@pytest.mark.parametrize("has_init", [True, False], ids=["package", "namespace"])
+def test_stored_code_has_what_a_topology_imports_through_links(folder: Path, tmp_path: Path, has_init: bool) -> None:
+    team = tmp_path / "team"
+    for place in (team / "pricing" / "rules", team / "common"):
+        place.mkdir(parents=True)
+        (place / "limits.py").write_text("LIMIT = 3")
+        if has_init:
+            (place / "__init__.py").touch()
+    (team / "units.py").write_text("UNIT = 'EUR'")
+    (team / "pricing" / "common").symlink_to(team / "common")
+    (team / "common" / "again").symlink_to(team / "pricing")
+    (folder / "pricing").symlink_to("../team/pricing")
+    (folder / "units.py").symlink_to("../team/units.py")
+    (folder / ".#mine.py").symlink_to("ann@host.4711")  # as an editor locks a file
+    stored = code.store(str(tmp_path / "lake"), folder, "a.mine")
+    root = code.extract(str(tmp_path / "lake"), stored, tmp_path / "home")
+    imports = "import units, pricing.rules.limits, pricing.common.limits as c; print(units.UNIT, c.LIMIT)"
+    here, there = (
+        subprocess.run([sys.executable, "-c", imports], cwd=place, capture_output=True, text=True, check=True).stdout
+        for place in (folder, root / "topologies")
+    )
+    assert here == there == "EUR 3\n"
+    (team / "common" / "limits.py").write_text("LIMIT = 4")
+    assert code.code_hash(folder, "a.mine") != stored
+
+
 def test_stored_code_is_unpacked_unchanged(folder: Path, tmp_path: Path) -> None:
     stored = code.store(str(tmp_path / "lake"), folder, "a.mine")
     assert code.store(str(tmp_path / "lake"), folder, "a.mine") == stored

@@ -41,6 +41,7 @@ def test_a_driver_whose_tasks_run_on_a_cluster_has_one_compiler_and_its_executor
     options = session_settings(KAPPA_SPARK_MASTER="spark://somewhere:7077")
     assert options[JAVA] == ONE_COMPILER
     assert "spark.executor.extraJavaOptions" not in options
+    assert options["spark.executorEnv.LC_ALL"] == "C.UTF-8"
     own = session_settings(KAPPA_SPARK_MASTER="yarn", KAPPA_SPARK_CONF=f'{{"{JAVA}": "-Dx=y"}}')
     assert own[JAVA] == "-Dx=y"
 

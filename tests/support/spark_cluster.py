@@ -152,9 +152,10 @@ def _running(
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Within, a process of the cluster runs; it ends its executors at its own end."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    passed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    passed = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     environ = {
         **passed,
+        "LC_ALL": "C",  # as a service without a locale has it
         "JAVA_HOME": str(java_home()),
         "KAPPA_HOME": str(log.parent),  # a run that is ended finds what it left by it
         "SPARK_HOME": str(spark_home),

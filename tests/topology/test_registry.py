@@ -89,16 +89,19 @@ def test_code_that_fails_to_import_has_an_error_of_its_own(folder: Path) -> None
         registry.load(folder, "shop.good")
 
 
-def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [("beside_it.py",), ("it/words.py", "it/__init__.py"), ("it/words.py",)])
+def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path, files: tuple[str, ...]) -> None:
     import sys
 
     topologies = {}
+    module = files[0].removesuffix(".py").replace("/", ".")
     for version in ("1", "2"):
         folder = tmp_path / version
-        folder.mkdir()
-        (folder / "beside_it.py").write_text(f"WORD = 'version {version}'\n")
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(f"WORD = 'version {version}'\n")
         text = (
-            "from beside_it import WORD\nfrom kappa.topology import Append, Source, Topology\n"
+            f"from {module} import WORD\nfrom kappa.topology import Append, Source, Topology\n"
             "t = Topology(name='a.b', version='1', sources=[Source(topic='pos', format='string')], step=lambda s: "
             "WORD,\n"
             "             outputs=[Append(name='o', schema='x STRING')])\n"
@@ -106,7 +109,7 @@ def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path) -> N
         (folder / "one.py").write_text(text)
         topologies[version] = registry.load_apart(folder, "a.b")
     assert [topology.step(None) for topology in topologies.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
-    assert "beside_it" not in sys.modules
+    assert module not in sys.modules
 
 
 def test_an_edit_within_a_second_that_keeps_the_size_is_noticed(
@@ -179,3 +182,29 @@ def test_a_step_that_is_too_deep_to_look_at_loads(folder: Path) -> None:
 def test_a_number_of_approvals_that_is_computed_counts_as_one(folder: Path, words: str, approvals: int) -> None:
     (folder / "asks.py").write_text(f"Topology(name='shop.asks', version='1', {words})")
     assert registry.declaration(folder, "shop.asks").approvals == approvals
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("approvals=N + 1", 2),
+        ("approvals=limits.TWO", 2),
+        ("**COMMON", 2),
+        ("**NONE", 0),
+        ("approvals=N - 1", 0),
+        ("approvals=N", None),
+        ("**NONE, approvals=2", None),
+    ],
+)
+def test_a_number_of_approvals_is_what_its_text_says_or_refused(folder: Path, words: str, number: int | None) -> None:
+    (folder / "limits.py").write_text("TWO = 2\n")
+    text = GOOD.format(name="shop.asks").replace('version="3",', f'version="3", {words},')
+    assert words in text
+    beside = "import limits\nN, COMMON, NONE = 1, {'approvals': 2}, {}\n"
+    (folder / "asks.py").write_text(beside + text)
+    if number is None:
+        assert registry.load(folder, "shop.asks").approvals == registry.declaration(folder, "shop.asks").approvals
+        return
+    with pytest.raises(CodeError, match=rf"Write the number in its call: approvals={number}$"):
+        registry.load(folder, "shop.asks")
+    assert registry.load_stored(folder, "shop.asks").approvals == number, "an epoch ran it"

@@ -7,6 +7,7 @@ histories are hard enough to tell the two apart.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 
 from kappa import Source
 from kappa.operators import agg, tumbling_window
-from kappa.topology.times.event_time import frontier_of
+from kappa.topology.times.event_time import described, frontier_of
 
 HISTORIES, CUTS = 300, 5
 #: Windows of the reader are off the grid of those that it reads: one may begin in the middle of another.
@@ -157,3 +158,32 @@ def test_unmatched_rows_that_wait_for_both_sides_keep_one_order_under_any_cut() 
 
 def test_unmatched_rows_that_wait_only_for_the_other_side_depend_on_cuts() -> None:
     assert differing(lambda cut: unmatched(cut, (1,))) > HISTORIES / 2
+
+
+@pytest.mark.parametrize(
+    ("times", "counts", "released", "expected"),
+    [
+        ({0: 5_000}, {0: 1}, [], "event time 00:05"),
+        ({0: 5_000, 1: 9_000}, {0: 0, 1: 1}, [], "event time 00:05, held by pos[0]; the furthest is at 00:09"),
+        ({0: 5_000, 1: 5_000}, {0: 0, 1: 1}, [], "event time 00:05, held by pos[1]; the furthest is at 00:05"),
+        ({0: 5_000, 1: 9_000}, {0: 0, 1: 1}, [0], "event time 00:05; the furthest is at 00:09"),
+        (
+            {0: 5_000, 1: 9_000, 2: 7_000},
+            {0: 0, 1: 1, 2: 1},
+            [0],
+            "event time 00:05, held by pos[2]; the furthest is at 00:09",
+        ),
+        (
+            {0: 5_000},
+            {0: 1, 1: 0},
+            [],
+            "no event time, held by pos[1], which has no record yet; the furthest is at 00:05",
+        ),
+        ({}, {0: 0}, [], ""),
+    ],
+)
+def test_what_holds_event_time_back_is_a_partition_that_is_waited_for(
+    times: dict[int, int], counts: dict[int, int], released: list[int], expected: str
+) -> None:
+    line = described({"pos": times}, {("pos", number): count for number, count in counts.items()}, {"pos": released})
+    assert re.sub(r"1970-01-01T00:(\d\d:\d\d)\.000Z", r"\1", line) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.metadata import entry_points
 from typing import Annotated, NoReturn
@@ -29,7 +30,7 @@ from kappa.cli import (
 )
 from kappa.cli.options import KappaGroup
 from kappa.cli.views import dead_letters, explanations, profiles, published, reads, sql
-from kappa.errors import ConfigError, KappaError
+from kappa.errors import ConfigError, KappaError, UsageError
 from kappa.process_end import end_process
 
 #: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
@@ -91,7 +92,15 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """Options of the command line itself."""
+    """Options of the command line itself.
+
+    Raises:
+        UsageError: paths of a command begin in a folder that is gone.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109, which is the same
+    except FileNotFoundError as error:
+        raise UsageError("The working directory was removed. Go to a folder that is there: cd") from error
 
 
 def _run() -> None:
@@ -126,6 +135,10 @@ def main() -> None:
 
 def entry() -> NoReturn:
     """Run a command, and end the process."""
+    # A descriptor of a closed stream would be given to a pipe, and taken away in a child for the child's own stream.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
     try:
         main()
     except SystemExit as ended:

@@ -115,8 +115,18 @@ class KappaGroup(typer.core.TyperGroup):
     """Commands that can say how they were called."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
-        """Keep the words of the call, because parsing consumes them."""
-        _call.set(tuple(sys.argv[1:] if args is None else args))
+        """Keep the words of the call, because parsing consumes them.
+
+        Raises:
+            UsageError: one of them is not text: a shell takes any bytes.
+        """
+        words = tuple(sys.argv[1:] if args is None else args)
+        for word in words:
+            try:
+                word.encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(f"The word {word!r} is not text in UTF-8. Write it anew: kappa --help") from error
+        _call.set(words)
         return super().main(args, *more, **named)
 
 

@@ -145,7 +145,8 @@ def _is_there(path: Path) -> bool:
 
 
 def _has(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+    """Whether a file has a text; Git may have checked it out with other line ends."""
+    return path.is_file() and path.read_bytes().replace(b"\r\n", b"\n") == text.encode()
 
 
 def _write(path: Path, text: str) -> None:

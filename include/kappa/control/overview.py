@@ -55,6 +55,7 @@ class Progress:
         outcome: what was estimated of its bulk work and what it was, once that is done.
         rejected: actor and time of its rejection; empty for one that was not.
         is_recalled: whether it was retired and is being brought back.
+        is_released: whether somebody ended its way back.
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.
         last_slice: its number, records, and seconds by line of the protocol; empty where none was timed.
@@ -76,6 +77,7 @@ class Progress:
     outcome: str = ""
     rejected: str = ""
     is_recalled: bool = False
+    is_released: bool = False
     event_time: str = ""
     rows_late: int = 0
     last_slice: str = ""
@@ -272,7 +274,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         done=done,
         total=total,
         seconds_left=(total - done) / rate if rate and done < total else None,
-        event_time=event_time.described(row.stream_times) if row else "",
+        event_time=reached_event_time(row) if row else "",
         last_slice=_last_slice(row) if row else "",
         rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
     )
@@ -297,11 +299,22 @@ def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) 
         outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
+        is_released=_is_released(record, epoch.epoch),
     )
+
+
+def _is_released(record: TopologyRecord, epoch: int) -> bool:
+    ways = [e.event for e in record.recent_events if e.epoch == epoch and e.event in ("recalled", "released", "moved")]
+    return ways[-1:] == ["released"]
 
 
 def _offsets_done(plan: ReplayPlan, row: LedgerRow | None) -> tuple[int, int]:
     return plan.start.processed(ranges_end(row.ranges) if row else plan.start, plan.end)
+
+
+def reached_event_time(row: LedgerRow) -> str:
+    """How far the event times of an epoch's sources have come after a commit, in one line."""
+    return event_time.described(row.stream_times, {one.at: one.count for one in row.ranges}, row.releases)
 
 
 def _last_slice(row: LedgerRow) -> str:

@@ -237,11 +237,20 @@ def _content(folder: Path, topology: str, platform: Path) -> dict[str, bytes]:
 
 def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, Path]]:
     own = registry.declaration(folder, topology).file
-    folders = {path.parent for path in folder.rglob("*.py")}
-    others = {item.file for one in folders for item in registry.declarations(one)} - {own}
-    for path in folder.rglob("*.py"):
+    paths = list(_below(folder, (".py",)))
+    others = {item.file for one in {path.parent for path in paths} for item in registry.declarations(one)} - {own}
+    for path in paths:
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
-    for pattern in ("*.py", "*.java"):
-        for path in (platform / "kappa").rglob(pattern):
-            yield f"include/{path.relative_to(platform).as_posix()}", path
+    for path in _below(platform / "kappa", (".py", ".java")):
+        yield f"include/{path.relative_to(platform).as_posix()}", path
+
+
+def _below(folder: Path, suffixes: tuple[str, ...], above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Files below a folder, also through links, as an import finds them; a link to a folder above it ends there."""
+    here = folder.resolve()
+    for path in folder.iterdir() if here not in above else ():
+        if path.is_dir():
+            yield from _below(path, suffixes, above | {here})
+        elif path.suffix in suffixes and path.is_file():
+            yield path

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.delta.row_files import LateColumn, python_rows
+from kappa.errors import UsageError
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.replay import stored
@@ -118,6 +119,9 @@ class Event:
         event: what happened. Kinds that this code does not know are passed over.
         actor: the person or program that asked for it.
         detail: fields of the kind, as :data:`kappa.record.detail_schema.EVENTS` declares them.
+
+    Raises:
+        UsageError: actor or reason is not text in UTF-8.
     """
 
     n: int = 0
@@ -128,6 +132,16 @@ class Event:
     actor: str
     reason: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for text in (self.actor, self.reason):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(
+                    f"The text {text!r} has half a character, {text[error.start]!r}, which no file can hold. Nothing "
+                    "was put on record. Write it anew: --reason TEXT"
+                ) from error
 
 
 def row_of(event: Event) -> dict[str, Any]:

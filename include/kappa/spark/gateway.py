@@ -32,9 +32,9 @@ _CLASSES = (
     "PythonUtils",
 )
 #: What decides how a JVM names files, the first that is set: without one of UTF-8 it writes ``?`` for other letters.
-_LOCALE = "LC_ALL"
-_LOCALES = (_LOCALE, "LC_CTYPE", "LANG")
-_UTF_8 = "C.UTF-8"
+LOCALE = "LC_ALL"
+_LOCALES = (LOCALE, "LC_CTYPE", "LANG")
+UTF_8 = "C.UTF-8"
 #: One that it looks up a package at a time.
 _METADATA = "org.apache.spark.sql.types.Metadata"
 
@@ -52,7 +52,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None:
         return
-    arguments, locale = os.environ.get(_ARGUMENTS), os.environ.get(_LOCALE)
+    arguments, locale = os.environ.get(_ARGUMENTS), os.environ.get(LOCALE)
     descriptor, name = tempfile.mkstemp(prefix="kappa-spark-", suffix=".properties")  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -61,11 +61,11 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         _before[own] = arguments
         os.environ[_ARGUMENTS] = own
         if not re.search(r"utf-?8", next(filter(None, map(os.environ.get, _LOCALES)), ""), re.IGNORECASE):
-            os.environ[_LOCALE] = _UTF_8
+            os.environ[LOCALE] = UTF_8
         _start()
         _remember_classes(SparkContext._jvm)
     finally:
-        for variable, before in ((_ARGUMENTS, arguments), (_LOCALE, locale)):
+        for variable, before in ((_ARGUMENTS, arguments), (LOCALE, locale)):
             if before is None:
                 os.environ.pop(variable, None)
             else:

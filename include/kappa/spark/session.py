@@ -16,7 +16,7 @@ from kappa.config import Config
 from kappa.errors import ConfigError
 from kappa.kafka import client_file
 from kappa.spark import class_data, object_store, trust_store, unix_sockets
-from kappa.spark.gateway import forget_jvm, start_jvm
+from kappa.spark.gateway import LOCALE, UTF_8, forget_jvm, start_jvm
 from kappa.spark.jars import ensure_spark, java_home
 from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.shipping import shipped
@@ -338,6 +338,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
     if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
         options["spark.jars"] = ",".join(paths)
         options[JAVA_OPTIONS] = ONE_COMPILER
+        options[f"spark.executorEnv.{LOCALE}"] = UTF_8  # whatever the service that starts them has
     else:
         options["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
         # On this host the jars are read where they are; spark.jars would copy them at each start.

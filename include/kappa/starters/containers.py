@@ -42,11 +42,13 @@ IGNORED = """
 
 VARIABLES = """
 # Copy to .env beside docker-compose.yaml and fill in every line that ends with =.
+# Name of this stack on its host: containers and volumes have it, and those of another folder must have another one.
+COMPOSE_PROJECT_NAME=
 # Your brokers, host:port separated by commas, and your lake, s3://bucket/prefix.
 KAPPA_BOOTSTRAP_SERVERS=
 KAPPA_LAKE=
 # How clients log in at the brokers and at the lake's store: files in the folder logins, or another one, which only user
-# 50000 may read.
+# 50000 may read. Where a merge deploys, it has to be another one: Git empties the folder of the repository.
 # LOGINS=/etc/kappa/logins
 # KAPPA_KAFKA_CLIENT_FILE=/logins/kafka.properties
 # KAPPA_LAKE_CLIENT_FILE=/logins/lake.properties
@@ -256,9 +258,14 @@ services:
       retries: 3
       start_period: 60s
 
+# Without a name of the stack, folders that are called alike would share them.
 volumes:
   drivers-home:
+    name: ${COMPOSE_PROJECT_NAME:?see env.example}_drivers-home
   postgres:
+    name: ${COMPOSE_PROJECT_NAME:?see env.example}_postgres
   airflow-logs:
+    name: ${COMPOSE_PROJECT_NAME:?see env.example}_airflow-logs
   airflow-auth:
+    name: ${COMPOSE_PROJECT_NAME:?see env.example}_airflow-auth
 """  # noqa: E501  lines of YAML

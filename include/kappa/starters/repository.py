@@ -39,7 +39,8 @@ _IGNORED = """
 .kappa/
 .venv/
 __pycache__/
-logins/
+logins/*
+!logins/.gitkeep
 """
 
 _PYTEST = """
@@ -82,6 +83,7 @@ def repository(name: str, shape: StarterShape, *, version: str) -> dict[str, str
         WORKFLOW_FILE: workflow.WORKFLOW,
         "README.md": handbook.README,
         "plugins/.gitkeep": "",
+        "logins/.gitkeep": "",
         "jobs/run_epoch.py": _JOB,
         "dags/kappa_dags.py": _DAGS,
         "kappa.toml": _SETTINGS,

@@ -24,7 +24,7 @@ from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
-from kappa.topology.earlier_code import earlier_code
+from kappa.topology.earlier_code import earlier_code, refuse
 from kappa.topology.objections import approvals_objection, is_owner, name_objection
 from kappa.topology.undeclared import undeclared_reads
 
@@ -44,7 +44,8 @@ class Declared:
         version: its version.
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron``, ``savepoint`` and ``zone``; None for none.
-        approvals: how many people must approve an epoch of it; 1 if the file computes the number.
+        approvals: how many people must approve an epoch of it; 1 if the file computes the number. An import refuses
+            another one.
         owner: the team or person whom its DAGs name; empty if there is none, or the file computes it.
         call: the call that declares it, from the file.
         values: name -> its expression at the top level of the file.
@@ -177,7 +178,7 @@ def load_apart(folder: Path, name: str) -> Topology:
         UnknownTopologyError: no file declares it.
         CodeError: its file does not import.
     """
-    beside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    beside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or _is_package(path)}
     names = {module for module in sys.modules if module.partition(".")[0] in beside}
     others = {module: sys.modules.pop(module) for module in names}
     try:
@@ -186,6 +187,12 @@ def load_apart(folder: Path, name: str) -> Topology:
         for module in [module for module in sys.modules if module.partition(".")[0] in beside]:
             del sys.modules[module]
         sys.modules.update(others)
+
+
+def _is_package(path: Path) -> bool:
+    """Whether a folder beside topologies is what its name imports; without ``__init__.py`` installed packages win."""
+    is_namespace = path.is_dir() and getattr(sys.modules.get(path.name), "__file__", None) is None
+    return is_namespace or (path / "__init__.py").is_file()
 
 
 def load_stored(folder: Path, name: str) -> Topology:
@@ -234,7 +241,7 @@ def files(folder: Path) -> list[Path]:
 
 def may_declare(file: Path) -> bool:
     """Whether a file directly in a folder of topologies is one that may declare some."""
-    return file.suffix == ".py" and not file.name.startswith("_")
+    return file.suffix == ".py" and not file.name.startswith(("_", "."))
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
@@ -339,12 +346,13 @@ def import_file(file: Path) -> list[Topology]:
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
         loader.exec_module(module)
+        topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
+        _check_approvals(declared_in(file, loader.get_data(str(file))), topologies)
     except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
         sys.modules.pop(name, None)
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
     finally:
         sys.path.remove(folder)
-    topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
     for topology in topologies:
         for wrong in undeclared_reads(topology):
             raise CodeError(
@@ -352,6 +360,18 @@ def import_file(file: Path) -> list[Topology]:
                 file=str(file),
             )
     return topologies
+
+
+def _check_approvals(texts: Sequence[Declared] | None, topologies: Sequence[Topology]) -> None:
+    """Refuse a number of approvals other than the one that whoever does not run the file reads in it."""
+    for topology in topologies:
+        for read in texts or ():
+            if read.name == topology.name and read.approvals != topology.approvals:
+                refuse(
+                    f"Topology {topology.name!r} asks for {topology.approvals} approvals, but cutovers and DAGs, which "
+                    f"do not run its file, read {read.approvals} in it. Write the number in its call: "
+                    f"approvals={topology.approvals}"
+                )
 
 
 def _check_names(folder: Path) -> None:

@@ -219,11 +219,11 @@ class AwaitStage(ReplayTask):
         restarts, message = event["restarts"] + 1, event["message"]
         if restarts > MOST_RESTARTS:
             raise AirflowFailException(
-                f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} Its log says "
-                "why. Clear this task to continue, or abort the epoch."
+                f"The driver of {self.topology} epoch {self.epoch} was dead {restarts} times in a row. {message} Its "
+                "log says why. Clear this task to continue, or abort the epoch."
             )
         self.log.warning(
-            "The driver of epoch %s is dead; this is restart %s in a row. %s", self.epoch, restarts, message
+            "The driver of epoch %s is dead; request %s in a row for another. %s", self.epoch, restarts, message
         )
         return self._await(context, self._config(), restarts=restarts)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from kappa.replay.stages import Stage
-from kappa_airflow.forms import PAGES
-from kappa_airflow.pages import VIEW
+from kappa_airflow.pages import address
 from kappa_airflow.replays.replay import AwaitStage
 from kappa_airflow.tasks import members_of
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def report_path(topology: str, epoch: int) -> str:
     """Where the plugin shows the report of an epoch's verification."""
-    return f"{PAGES}/{topology}/{epoch}"
+    return address("topologies", topology, epoch)
 
 
 def in_short(report: DiffReport) -> list[str]:
@@ -58,7 +57,7 @@ class ReportLink(BaseOperatorLink):
         """The page's address; for several topologies, that of the page of all."""
         task: Any = operator  # a task of a replay, its templates rendered
         (name, epoch), *others = members_of(task.members).items()
-        return str(VIEW["href"]) if others else report_path(name, epoch)
+        return address() if others else report_path(name, epoch)
 
 
 class Verify(AwaitStage):

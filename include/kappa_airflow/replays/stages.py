@@ -21,6 +21,12 @@ def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
     current = progress.stage
     if current is Stage.RETIRED and progress.is_recalled:
         return None
+    if stage is Stage.CUT_OVER and progress.is_released:
+        return {
+            "event": "failed",
+            "message": f"Epoch {progress.epoch} was retired again before it took over; `kappa history "
+            f"{progress.topology}` says by whom. Readers stay. Trigger a new run of DAG rollback__{progress.topology}.",
+        }
     if current not in ORDER:
         return {"event": "failed", "message": f"Epoch {progress.epoch} is {current}. Trigger a new replay."}
     if (

@@ -11,13 +11,13 @@ from typing import Any
 from markupsafe import Markup
 
 from kappa.control.cutover import previous
+from kappa.control.overview import reached_event_time
 from kappa.errors import UNREADABLE, UnknownEpochError
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.moves import others_of
 from kappa.replay.stages import Stage
 from kappa.serving.dead_letter_reasons import Reason
-from kappa.topology.times import event_time
 from kappa_web.pages import charts, conditions, history, overview, progress, words
 from kappa_web.pages.board import Board, BoardFacts
 from kappa_web.pages.charts import Piece
@@ -78,7 +78,7 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
         "lag": lag,
         "lag_chart": overview.lag_chart(board, record.topology, now),
         "rate_chart": overview.rate_chart(live, now),
-        "event_time": event_time.described(live.committed.stream_times) if live is not None and live.committed else "",
+        "event_time": reached_event_time(live.committed) if live is not None and live.committed else "",
         "rows": _counts(live),
         "published": board.published(record.topology, live) if live is not None else {},
         "candidate": candidate,

@@ -68,6 +68,7 @@ class Progress:
     driver: DriverStatus
     rejected: str = ""
     is_recalled: bool = False
+    is_released: bool = False
 
     @property
     def message(self):
@@ -194,6 +195,7 @@ def progress(config, topology, epoch):
         driver=driver_status(config, topology, epoch),
         rejected=entry.get("rejected", ""),
         is_recalled=entry.get("recalled", False),
+        is_released=entry.get("released", False),
     )
 
 

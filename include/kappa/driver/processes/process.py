@@ -31,6 +31,8 @@ POLL_SECONDS = 0.1
 ANSWER_SECONDS = 0.2
 #: How often it is looked whether a driver that is waited for has died.
 REVIVE_SECONDS = 5.0
+#: Of a driver that only another host may start, before its first heartbeat.
+WAITING = "waiting for a host that starts it: kappa drivers"
 #: From which time on a status says how long a driver has been at what it is at.
 LINE_SECONDS = 30.0
 
@@ -204,7 +206,7 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
 def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
     """The driver of an epoch, from its heartbeat: one of another host is ``unconfirmed`` until it changes."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
-    return _status(topology, epoch, liveness.look(path, config.stale_seconds))
+    return _status(topology, epoch, liveness.look(path, config.stale_seconds), config.launcher)
 
 
 def status_or_problem(config: Config, topology: str, epoch: int) -> DriverStatus:
@@ -226,13 +228,15 @@ def _news(config: Config, topology: str, epoch: int) -> DriverStatus | None:
 def settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
     """The driver of an epoch, after as many looks as it takes to know whether one of another host is alive."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
-    return _status(topology, epoch, liveness.settled(path, config.stale_seconds, claimant=claimant))
+    sign = liveness.settled(path, config.stale_seconds, claimant=claimant)
+    return _status(topology, epoch, sign, config.launcher)
 
 
-def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
+def _status(topology: str, epoch: int, sign: liveness.Sign, launcher: str = "here") -> DriverStatus:
     beat = sign.beat
     if beat is None:
-        return DriverStatus(topology=topology, epoch=epoch, state="never")
+        message = WAITING if launcher == "elsewhere" else ""
+        return DriverStatus(topology=topology, epoch=epoch, state="never", message=message)
     state, message = beat.state if sign.is_alive else sign.state, beat.message
     if sign.state == "unconfirmed":
         message = f"last heard of at {beat.at:%Y-%m-%d %H:%M:%S} UTC by the clock of {beat.host}: {message}"

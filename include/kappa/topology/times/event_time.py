@@ -7,7 +7,7 @@ passed. Both depend on offsets alone, so a replay that is cut in another way ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -109,20 +109,32 @@ def frontier_of(
     return least(map(of, partitions))
 
 
-def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:
+def described(
+    stream_times: Mapping[str, Mapping[int, int]],
+    counts: Mapping[tuple[str, int], int],
+    releases: Mapping[str, Container[int]],
+) -> str:
     """How far the event times of an epoch's sources have come, and the partition that is behind the others, in one
     line.
 
     Args:
         stream_times: topic -> partition -> stream time, epoch milliseconds.
+        counts: partition -> its offsets in the last slice.
+        releases: topic -> partitions that the last slice released. They hold nothing back: others have records, and
+            they follow those.
     """
-    reached = sorted((ms, topic, partition) for topic, parts in stream_times.items() for partition, ms in parts.items())
-    if not reached:
+    times = {(topic, partition): ms for topic, parts in stream_times.items() for partition, ms in parts.items()}
+    if not times:
         return ""
-    least, topic, partition = reached[0]
-    most = reached[-1][0]
-    behind = "" if len(reached) == 1 else f", held by {topic}[{partition}]; the furthest is at {shown(most)}"
-    return f"event time {shown(least)}{behind}"
+    furthest = f"; the furthest is at {shown(max(times.values()))}"
+    without = sorted(at for at in counts if at[0] in stream_times and at not in times)
+    if without:
+        topic, partition = without[0]
+        return f"no event time, held by {topic}[{partition}], which has no record yet{furthest}"
+    awake = [at for at in times if counts.get(at) or at[1] not in releases.get(at[0], ())]
+    topic, partition = min(awake or times, key=lambda at: (times[at], not counts.get(at), at))
+    held = f", held by {topic}[{partition}]" if len(awake) > 1 else ""
+    return f"event time {shown(min(times.values()))}{held}{furthest if len(times) > 1 else ''}"
 
 
 def shown(ms: int) -> str:
