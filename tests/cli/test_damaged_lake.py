@@ -20,6 +20,7 @@ from kappa.delta.log_entries import entry_of
 from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
+from kappa.record.events import EventKind
 from kappa.verify.recount import recount
 from kappa_web.lake import Lake
 from kappa_web.pages.board import Board
@@ -106,6 +107,43 @@ def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, dam
     problems = [epoch["problem"] for one in json.loads(answer.output) for epoch in one["epochs"]]
     assert answer.code == 1 and why in problems[0] and problems[1] == ""
     assert site.run("status", "shop.two").code == 0
+
+
+def none(plan: str) -> dict[str, str]:
+    return {}
+
+
+def changed(plan: str) -> dict[str, str]:
+    return {"plan": plan.replace('"epoch":1', '"epoch":2').replace('"epoch": 1', '"epoch": 2')}
+
+
+def newer(plan: str) -> dict[str, str]:
+    return {"plan": json.dumps({**json.loads(plan), "format": 9})}
+
+
+@pytest.mark.parametrize(
+    ("plan_of", "why"),
+    [(none, "holds no plan"), (changed, "was changed after it was made"), (newer, "newer code wrote it")],
+)
+@pytest.mark.parametrize("stages", [(), ("rewound", "seeded", "replayed")])
+def test_status_says_which_epoch_has_no_plan_and_shows_the_others(
+    site: Site, plan_of: Callable[[str], dict[str, str]], why: str, stages: tuple[EventKind, ...]
+) -> None:
+    plan = empty_plan("shop.three", 1, Offsets({"pos": {0: 0}})).to_json()
+    epochs = Epochs(site.config.lake)
+    epochs.add("shop.three", 1, "planned", actor="test", plan_id="p", code="c", version="1", **plan_of(plan))
+    for stage in stages:
+        measured = {"offsets": 1, "records": 1, "seconds": 1.0, "bytes": 1, "disk_bytes": 1}
+        epochs.add("shop.three", 1, stage, actor="test", measured=measured)
+    status = site.run("status")
+    assert status.code == 1 and "Traceback" not in status.errors
+    rows = [line.split()[:2] for line in status.output.splitlines()]
+    assert all([name, "1"] in rows for name in (*NAMES, "shop.three"))
+    (problem,) = [line for line in status.output.splitlines() if line.startswith("PROBLEM: ")]
+    assert problem.startswith("PROBLEM: shop.three epoch 1: ") and why in problem
+    board = Board(Lake(site.config))
+    if plan_of is not none:
+        assert why in board.facts(board.lake.records()["shop.three"], 1).problem
 
 
 #: Each damage of each place as one command meets it, and the other commands with one of them: all read by one function.

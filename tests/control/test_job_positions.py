@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from kappa.delta.access import create_table, open_table, storage_options, write
 from kappa.delta.damage import entry_of
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import Offsets
+from kappa.replay.adoption import ExistingTable
 from kappa.store.stores import store_of
 
 SCHEMA = pa.schema({"id": pa.string(), "total": pa.int64()})
@@ -47,10 +50,10 @@ def job(folder: str) -> Callable[[str, int], None]:
     return wrote
 
 
-def write_batch(path: str, batch: int | None) -> None:
+def write_batch(path: str, batch: int | None, query: str = "q-1") -> None:
     """One row more; the log names the batch of the query, if one is given."""
     create_table(path, SCHEMA)
-    transactions = [] if batch is None else [Transaction("q-1", batch)]
+    transactions = [] if batch is None else [Transaction(query, batch)]
     rows = pa.table({"id": ["a"], "total": pa.array([1], pa.int64())}, schema=SCHEMA)
     write(open_table(path), rows, CommitProperties(app_transactions=transactions))
 
@@ -84,6 +87,89 @@ def test_a_table_in_two_versions_does_not_stand_at_one_batch(folder: str, job: C
     for tables in (versions, versions[::-1]):
         with pytest.raises(RefusedError, match=f"different batches of query q-1: {table}@1 batch 1, {table}@2 batch 2"):
             of_checkpoint(f"{folder}/checkpoint", tables)
+
+
+#: Commits in the order in which they are made: the batch of a query, or what another program calls its commit.
+Commits = Sequence[tuple[str, int] | str]
+
+
+def make(path: str, commits: Commits) -> ExistingTable:
+    """A table with these commits."""
+    for commit in commits:
+        if isinstance(commit, tuple):
+            write_batch(path, commit[1], commit[0])
+        elif commit == "WRITE":
+            write_batch(path, None)
+        elif commit == "DELETE":
+            open_table(path).delete("id = 'a'")
+        elif commit == "OPTIMIZE":
+            open_table(path).optimize.compact()
+        elif commit == "VACUUM":
+            open_table(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        elif commit == "SET TBLPROPERTIES":
+            open_table(path).alter.set_table_properties({"delta.appendOnly": "false"})
+        elif commit == "RESTORE":
+            table = open_table(path)
+            table.restore(table.version() - 1)
+        elif commit == "CHECKPOINT":  # what Delta does about entries that are older than their retention
+            table = open_table(path)
+            table.create_checkpoint()
+            for version in range(table.version()):
+                store_of(path).delete(entry_of(path, version))
+    return existing_table(path, "tables/t", path, None)
+
+
+UPKEEP = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "OPTIMIZE")
+
+
+@pytest.mark.parametrize(
+    ("commits", "others"),
+    [
+        ([("q-1", 1), ("q-1", 2), *UPKEEP], ""),
+        ([("q-0", 7), "WRITE", ("q-1", 1), "DELETE", ("q-1", 2)], ""),
+        ([("q-1", 1), "CHECKPOINT", ("q-1", 2), "CHECKPOINT", *UPKEEP], ""),
+        ([("q-1", 1), ("q-1", 2), ("q-2", 0), *UPKEEP], "is a WRITE of query q-2, batch 0"),
+        ([("q-1", 1), ("q-2", 0), ("q-1", 2)], "version 2 of .* of query q-2, batch 0"),
+        ([("q-1", 1), ("q-1", 2), "WRITE"], "version 3 of .* is a WRITE"),
+        ([("q-1", 1), ("q-1", 2), "DELETE"], "version 3 of .* is a DELETE"),
+        ([("q-1", 1), ("q-1", 2), "RESTORE"], "version 3 of .* is a RESTORE"),
+        ([("q-1", 1), ("q-1", 2), "SET TBLPROPERTIES", "CHECKPOINT"], "no longer has the commit of batch 2"),
+        ([("q-1", 1), ("q-1", 2), "WRITE", "CHECKPOINT"], "version 3 of .* is a WRITE"),
+    ],
+)
+def test_rows_that_the_query_did_not_write_are_noticed(
+    folder: str, job: Callable[[str, int], None], commits: Commits, others: str
+) -> None:
+    for kind, batch in [("offsets", 1), ("commits", 1), ("offsets", 2), ("commits", 2)]:
+        job(kind, batch)
+    table = make(f"{folder}/table", commits)
+    position = of_checkpoint(f"{folder}/checkpoint", [table, replace(table, place="tables/u")])
+    assert position.offsets == Offsets({"pos": {0: 20}})
+    assert re.search(others, position.others) if others else not position.others, position.others
+    assert ";" not in position.others
+
+
+@pytest.mark.parametrize(("later", "others"), [(timedelta(0), ""), (timedelta(hours=1), "version 2 of .* is a WRITE")])
+def test_rows_after_the_last_batch_are_noticed_by_their_time_where_no_log_names_batches(
+    folder: str, job: Callable[[str, int], None], later: timedelta, others: str
+) -> None:
+    table = f"{folder}/table"
+    job("offsets", 0)
+    job("commits", 0)
+    make(table, ["WRITE", "WRITE", "OPTIMIZE"])
+    _set_time(table, 2, datetime.now(UTC) + later)
+    position = of_checkpoint(f"{folder}/checkpoint", [existing_table(folder, "tables/t", table, None)])
+    assert re.search(others, position.others) if others else not position.others, position.others
+
+
+def _set_time(table: str, version: int, at: datetime) -> None:
+    """Give a commit another time."""
+    store, entry = store_of(table), entry_of(table, version)
+    actions = [json.loads(line) for line in (store.get(entry) or b"").splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = int(at.timestamp() * 1000)
+    store.put(entry, "\n".join(map(json.dumps, actions)).encode())
 
 
 def test_the_state_of_a_job_is_noticed(folder: str, job: Callable[[str, int], None]) -> None:
@@ -156,6 +242,16 @@ def test_a_version_with_a_file_less_cannot_be_adopted(folder: str) -> None:
     data = next(file.path for file in store.files(path) if "_delta_log" not in file.path)
     store.delete(data)
     assert columns_of(table).error == f"1 of its files are gone, such as {data.removeprefix(f'{path}/')}"
+
+
+def test_columns_that_spark_pads_are_known(folder: str) -> None:
+    char, varchar = ({"__CHAR_VARCHAR_TYPE_STRING": kind} for kind in ("char(3)", "varchar(3)"))
+    fields = [pa.field("id", pa.string(), metadata=char), pa.field("name", pa.string(), metadata=varchar), "total"]
+    schema = pa.schema([field if isinstance(field, pa.Field) else pa.field(field, pa.int64()) for field in fields])
+    create_table(f"{folder}/table", schema)
+    columns = columns_of(existing_table(folder, "tables/t", f"{folder}/table", None))
+    assert columns.padded == {"id"}
+    assert columns.types == {"id": "string", "name": "string", "total": "long"}
 
 
 def test_a_table_made_anew_is_not_the_one_that_was_adopted(folder: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -19,13 +21,16 @@ from support.processes import QUICK_JVM
 from support.ways import in_tasks
 
 from kappa import control
+from kappa.archive.overview import status as archive_status
 from kappa.archive.overview import stop
 from kappa.archive.reader import Archive
 from kappa.archive.writer import Archiver, run
 from kappa.delta import queries, tables
-from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
+from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError, TopologyError
+from kappa.kafka.producer import Record, append
 from kappa.names import ArchivePaths
 from kappa.offsets.vector import Offsets, joins
+from kappa.presence import heartbeat
 from kappa.replay.explain import explain
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.request import ReplayRequest
@@ -452,6 +457,69 @@ class TestExactlyOnce:
         logged, archived = from_both(stream)
         assert archived == logged
         assert archived["balances"] == [{"id": "a", "total": 8}]
+
+
+class TestSeveralTopics:
+    """One topic that cannot be archived keeps none of the others."""
+
+    def test_the_others_are_archived_and_the_lost_one_is_named(self, stream: Lab, topic: TopicFactory) -> None:
+        lost = topic()
+        stream.produce(rows(20))
+        with (
+            Archiver(stream.config, lost, session=stream.session) as first,
+            Archiver(stream.config, stream.topic, session=stream.session) as second,
+        ):
+            stream.kafka.delete_topics([lost])
+            with pytest.raises(TopologyError, match=lost):
+                run([first, second])
+        assert archived_places(stream) == logged_places(stream)
+        beat = heartbeat.read(ArchivePaths(lake=stream.config.lake, topic=lost).heartbeat)
+        assert beat is not None
+        assert lost in beat.message
+
+    def test_a_topic_that_fails_while_others_are_followed_is_tried_again(
+        self, stream: Lab, topic: TopicFactory
+    ) -> None:
+        other = topic()
+        for name in (other, stream.topic):
+            append(stream.config.bootstrap_servers, Record(topic=name, key=b"k", value=b"{}"))
+        lines: list[str] = []
+        with (
+            Archiver(stream.config, other, session=stream.session) as first,
+            Archiver(stream.config, stream.topic, session=stream.session) as second,
+        ):
+            records = Path(first.archive.paths.records)
+            records.rename(records.with_name("elsewhere"))
+
+            def on_failure(archiver: Archiver, _: Exception) -> None:
+                name = archiver.archive.topic
+                lines.append(f"{name} {archive_status(stream.config, name).archiver}")
+
+            def on_slice(archiver: Archiver, offsets: int) -> None:
+                lines.append(f"{archiver.archive.topic} {offsets}")
+                if archiver is second:
+                    records.with_name("elsewhere").rename(records)
+
+            run(
+                [first, second],
+                follow=True,
+                every_seconds=0.0,
+                on_slice=on_slice,
+                on_failure=on_failure,
+                is_over=lambda: f"{other} 1" in lines,
+            )
+        assert lines == [f"{other} stuck", f"{stream.topic} 1", f"{other} 1"]
+
+    def test_a_command_archives_the_others_and_fails(self, stream: Lab, topic: TopicFactory) -> None:
+        lost = topic()
+        stream.produce(rows(20))
+        stream.kafka.delete_topics([lost])
+        words = (sys.executable, "-m", "kappa", "archive", "start", lost, stream.topic, "--execute")
+        config = replace(stream.config, spark_master="local[1]", spark_conf=QUICK_JVM)
+        environ = {**os.environ, **config.to_env()}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, f"{lost}" in done.stderr, "Archived" in done.stdout) == (1, True, True), done
+        assert archived_places(stream) == logged_places(stream)
 
 
 class TestIdentity:

@@ -14,8 +14,8 @@ METADATA = b'{"id":"q-1"}'
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 
-def batches(last: int = 4, committed: int | None = 4) -> Batches:
-    return Batches(path="/c", query="q-1", last=last, committed=committed)
+def batches(last: int = 4, committed: int | None = 4, first: int = 3) -> Batches:
+    return Batches(path="/c", query="q-1", first=first, last=last, committed=committed)
 
 
 def test_names_that_are_not_numbers_are_not_batches() -> None:
@@ -29,7 +29,7 @@ def test_the_last_batch_may_lack_its_commit(commits: Sequence[str], committed: i
 
 
 def test_a_first_batch_may_lack_its_commit() -> None:
-    assert batches_of("/c", METADATA, ["0"], []) == batches(0, None)
+    assert batches_of("/c", METADATA, ["0"], []) == batches(0, None, 0)
 
 
 @pytest.mark.parametrize(("metadata", "offsets"), [(None, ["0"]), (METADATA, []), (METADATA, [".0.crc"])])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kappa.errors import UsageError
+from kappa.errors import BrokerUnreachableError, UsageError
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
 from kappa.offsets.vector import OffsetRange
@@ -86,6 +89,27 @@ def test_a_null_value_and_an_unreadable_one_have_distinct_hashes() -> None:
     hashes = {set_asides.value_hash(value) for value in (None, b"", b"null")} | {set_asides.UNREADABLE}
     assert len(hashes) == 4
     assert set_asides.value_hash(b"4111", "a key that is long enough") != set_asides.value_hash(b"4111")
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(["record", "hole", "broken"]), min_size=1, max_size=20), st.data())
+def test_what_a_reader_passes_is_not_a_record(log: list[str], data: st.DataObject) -> None:
+    def read(start: int, end: int) -> Iterator[int]:
+        for offset in range(start, end):
+            if log[offset] == "broken":
+                raise BrokerUnreachableError("a CRC error")
+            if log[offset] == "record":
+                yield offset
+
+    offsets = sorted(data.draw(st.sets(st.integers(0, len(log) - 1), min_size=1)))
+    holes = set_asides.holes(offsets, read)
+    span = log[offsets[0] : offsets[-1] + 1]
+    broken = [offset for offset in range(offsets[0], offsets[-1] + 1) if log[offset] == "broken"]
+    assert all(log[offset] == "hole" and offset in offsets for offset in holes)
+    assert ("broken" in span) or holes == [offset for offset in offsets if log[offset] == "hole"]
+    for hole in (offset for offset in offsets if log[offset] == "hole" and offset not in holes):
+        before = any(log[offset] == "record" for offset in range(hole, broken[0]))
+        assert not before and hole < broken[-1], "it lies beside what cannot be read"
 
 
 def test_unreadable_offsets_are_left_out_of_the_ranges() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -12,6 +12,8 @@ from support.chains import Downstream, Upstream, chain_of
 from support.epochs import Lab
 
 from kappa import control
+from kappa.control.drivers import stuck_reason
+from kappa.errors import MoveRefusedError
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
@@ -80,12 +82,18 @@ def reads(stream: Lab, version: int, *topics: str, of: Upstream | None = None) -
     (folder / file).write_text(text)
 
 
-def goes_live(stream: Lab) -> int:
-    """Replay what is deployed, and cut over."""
+def verified(stream: Lab) -> int:
+    """Replay what is deployed."""
     epoch = stream.plan_replay(allow=frozenset({"reader-schema-changed"}))
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)
-    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="test")
+    return epoch
+
+
+def goes_live(stream: Lab, **how: bool) -> int:
+    """Replay what is deployed, and cut over."""
+    epoch = verified(stream)
+    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="test", **how)
     stream.await_live(epoch)
     return epoch
 
@@ -133,6 +141,52 @@ def test_a_source_that_an_epoch_between_sent_is_read_before_the_rollback(
     replace(stream, topic=old).produce([("b41", 41)], start_ms=2 * LATER - 1_700_000_000_000)
     stream.settle(first, topics=all_topics)
     sent_once(stream, b=42, **({} if is_renamed else {"m": 1}))
+
+
+def test_an_epoch_ahead_of_the_live_one_takes_over_once_that_has_read_so_far(stream: Lab, topic: TopicFactory) -> None:
+    old = topic()
+    topics = [stream.topic, old]
+    reads(stream, 1, *topics)
+    produce(stream, stream.topic, "m", 1, start_ms=1_700_000_000_000)
+    produce(stream, old, "b", 1, start_ms=1_700_000_000_000)
+    first = stream.start()
+    stream.await_live(first)
+    stream.settle(first, topics=topics)
+    reads(stream, 2, stream.topic)
+    goes_live(stream, keep_old_running=True)
+    reads(stream, 3, *topics)
+    third = verified(stream)
+    assert stream.stop(third) == []
+    replace(stream, topic=old).produce([("b1", 1)], start_ms=LATER)
+    stream.settle(first, topics=topics)
+    assert stream.stop(first) == []
+    control.cut_over(stream.config, stream.name, third, actor="test", reason="test")
+    driver = stream.run(third)
+
+    def poisoned(_: object) -> Any:
+        raise ValueError("the disk is full")
+
+    driver.engines.slice_run.topology = replace(driver.epoch.topology, step=poisoned)
+    stream.await_live(third)
+    stream.wait(lambda: stuck_reason(stream.record(), third), "it is stuck before it has read what the first one has")
+    before = stream.record().events
+    with pytest.raises(MoveRefusedError, match=r"is stuck at .*Nothing was changed.*kappa replay"):
+        control.rollback(stream.config, stream.name, to=first, actor="test", reason="back")
+    assert stream.record().events == before
+
+    assert stream.stop(third) == []
+    control.start(stream.config, stream.name, actor="test", reason="room made")
+    control.rollback(stream.config, stream.name, to=first, actor="test", reason="back")
+    stream.run(first)
+    stream.wait(
+        lambda: "ahead of live epoch 3" in control.driver_status(stream.config, stream.name, first).message, "it waits"
+    )
+    assert not control.progress(stream.config, stream.name, first).is_caught_up
+    stream.run(third)
+    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it may take over")
+    control.cut_over(stream.config, stream.name, first, actor="test", reason="back")
+    stream.await_live(first)
+    sent_once(stream, m=1, b=2)
 
 
 def test_a_story_that_an_epoch_between_sent_is_read_before_the_rollback(

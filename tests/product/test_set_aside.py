@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from support.deaths import ENDLESS
 from support.epochs import TOPOLOGY, Lab, lab
 from support.kills import Mortal
@@ -267,6 +268,28 @@ def test_decisions_are_obeyed_beside_personal_values_and_under_another_key(maske
     other.run(second)
     other.await_stage(second, Stage.VERIFIED)
     assert masked.balances(second) == {"a": 1, "c": 2} and counted(masked, second) == (4, 2, 0, 2)
+
+
+def test_what_was_never_a_record_is_not_set_aside_unread(stream: Lab) -> None:
+    stream.deploy(1, REFUSES_13)
+    stream.produce([("a", 1)], partition=0)
+    live = stream.start_live()
+    assert stream.stop(live) == []
+    producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers, "transactional.id": stream.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(stream.topic, key=b"k", value=b'{"id": "a", "amount": 13}', partition=0)
+    producer.commit_transaction()
+    stream.produce([("a", 2)], partition=0)
+    stream.wait(lambda: stream.kafka.stable_offsets([stream.topic]).get(stream.topic, 0) == 4, "it is committed")
+    before = stream.record().events
+    for offsets in ("1-3", "2"):
+        with pytest.raises(RefusedError, match=r"\[0\] has no record at 2: "):
+            stream.output_of(
+                *("set-aside", stream.name, "--partition", "0", "--offset", offsets, "--unreadable"),
+                *("--reason", "the disk of broker 2", "--execute"),
+            )
+    assert stream.record().events == before
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ TYPES: Mapping[str, Any] = {"card": "string", "points": "long", "tier": "string"
 
 def adopted(facts: Facts, plan_of: PlanOf, types: Mapping[str, Any] = TYPES, **changes: Any) -> ReplayPlan:
     """The plan of an adoption of a table with these columns."""
-    columns = {"tables/rewards": ExistingColumns(types=types)}
+    columns = {"tables/rewards": changes.pop("existing", ExistingColumns(types=types))}
     adoption = changes.pop("adoption", ADOPTION)
     start = ToOffset(offsets=adoption.offsets, file="/c/offsets/7")
     return plan_of(replace(facts, live=None, existing=columns), start=start, adoption=adoption, **changes)
@@ -114,6 +114,21 @@ def test_state_beside_the_tables_refuses_unless_it_is_allowed(facts: Facts, plan
     assert ReplayPlan.from_json(plan.to_json()).adoption == stateful
     allowed = adopted(facts, plan_of, adoption=stateful, allow={"adopted-job-keeps-state"})
     assert not allowed.is_refused and "adopted-job-keeps-state" in codes(allowed)
+
+
+def test_rows_of_others_refuse_unless_they_are_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    shared = replace(ADOPTION, others="version 7 of /old/rewards is a WRITE of query q-2, batch 3")
+    plan = adopted(facts, plan_of, adoption=shared)
+    assert plan.is_refused and "adopted-written-by-others" in codes(plan)
+    assert ReplayPlan.from_json(plan.to_json()).adoption == shared
+    assert not adopted(facts, plan_of, adoption=shared, allow={"adopted-written-by-others"}).is_refused
+
+
+@pytest.mark.parametrize(("padded", "is_refused"), [("CARD", True), ("tier", False)])
+def test_a_padded_key_is_not_the_key_of_records(facts: Facts, plan_of: PlanOf, padded: str, is_refused: bool) -> None:
+    columns = ExistingColumns(types={**TYPES, "CARD": TYPES["card"]}, padded=frozenset({padded}))
+    plan = adopted(facts, plan_of, existing=columns)
+    assert ("adopted-key-padded" in codes(plan)) == is_refused == plan.is_refused
 
 
 @pytest.mark.parametrize(

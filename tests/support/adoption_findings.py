@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kappa import control
 from kappa.replay.starts import ToOffset
@@ -19,13 +20,13 @@ from support.sites import Site
 ROWS: dict[str, pa.Array] = {"id": pa.array(["a", "b"]), "total": pa.array([6, 4], pa.int64())}
 
 
-def job(here: Site, columns: dict[str, Any] = ROWS, **parts: str) -> Path:
+def job(here: Site, columns: dict[str, Any] | pa.Table = ROWS, **parts: str) -> Path:
     """A job has read the ten records of the topic into a Delta table and was stopped; the path of the table."""
     here.deploy(**parts)
     here.create()
     here.produce()
     table = Path(here.config.home) / "job"
-    write_deltalake(str(table), pa.table(columns))
+    write_deltalake(str(table), columns if isinstance(columns, pa.Table) else pa.table(columns))
     lines = [f"{here.topic},{partition},{offset}\n" for partition, offset in ((0, 10), (1, 0))]
     (table.parent / "job.csv").write_text("".join(lines))
     return table
@@ -183,20 +184,45 @@ sums = tumbling_window(records, key="id", size="5 seconds", table="balances", ag
     return Provoked(command=adopting(table), says="come and go by event time", remedy="kappa start")
 
 
-@provokes("adopted-job-keeps-state")
-def _(here: Site) -> Provoked:
-    table = job(here)
-    checkpoint = table.parent / "checkpoint"
+def query_checkpoint(here: Site, more: Mapping[str, str] = {}) -> Path:
+    """The query checkpoint of a query that read the ten records in a batch; the path of its folder."""
+    checkpoint = Path(here.config.home) / "checkpoint"
     end = json.dumps({here.topic: {"0": 10, "1": 0}})
-    for name, content in {
-        "metadata": '{"id":"q-1"}',
-        "offsets/0": f"v1\n{{}}\n{end}",
-        "commits/0": "v1\n{}",
-        "state/0/0/1.delta": "open windows",
-    }.items():
+    offsets = {"metadata": '{"id":"q-1"}', "offsets/0": f"v1\n{{}}\n{end}", "commits/0": "v1\n{}"}
+    for name, content in {**offsets, **more}.items():
         file = checkpoint / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
+    return checkpoint
+
+
+@provokes("adopted-written-by-others")
+def _(here: Site) -> Provoked:
+    table = job(here)
+    for query in ("q-1", "q-2"):
+        properties = CommitProperties(app_transactions=[Transaction(query, 0)])
+        write_deltalake(str(table), pa.table(ROWS), mode="overwrite", commit_properties=properties)
+    return Provoked(
+        command=f"adopt NAME --table balances={table} --checkpoint {query_checkpoint(here)}",
+        numbers={"others": f"version 2 of {table} is a WRITE of query q-2, batch 0"},
+        says="of query q-2, batch 0",
+        remedy="Name the query checkpoint of the query that wrote last: --checkpoint",
+    )
+
+
+@provokes("adopted-key-padded")
+def _(here: Site) -> Provoked:
+    char = pa.field("id", pa.string(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(3)"})
+    table = job(here, pa.table(ROWS, schema=pa.schema([char, pa.field("total", pa.int64())])))
+    return Provoked(
+        command=adopting(table), numbers={"columns": ["id"]}, says="padded their values with spaces", remedy="rtrim"
+    )
+
+
+@provokes("adopted-job-keeps-state")
+def _(here: Site) -> Provoked:
+    table = job(here)
+    checkpoint = query_checkpoint(here, {"state/0/0/1.delta": "open windows"})
     return Provoked(
         command=f"adopt NAME --table balances={table} --checkpoint {checkpoint}",
         numbers={"folder": f"{checkpoint}/state"},

@@ -57,7 +57,7 @@ class ArchiveStatus:
         records: how many records it holds.
         lag: offsets of the log that are not archived yet; None when Kafka was not asked, or no longer has the topic.
         is_same_topic: whether the broker's topic is the archived one; None when Kafka was not asked.
-        archiver: ``running``, ``stopped``, ``dead`` or ``never`` (started).
+        archiver: ``running``, ``stuck`` (it cannot go on), ``stopped``, ``dead`` or ``never`` (started).
         message: what the archiver says.
     """
 

@@ -26,6 +26,7 @@ from kappa.errors import (
     LedgerError,
     StaleWriterError,
     Transient,
+    first_line,
 )
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
@@ -74,6 +75,7 @@ class Archiver:
         self._skip_lost = skip_lost
         self._broker = Broker(config.bootstrap_servers)
         self._beat: heartbeat.Beating | None = None
+        self._trouble = ""
 
     def __enter__(self) -> Archiver:
         self.open()
@@ -148,6 +150,7 @@ class Archiver:
         self._check_topic()
         state = self.archive.ledger.state()
         plan = state.open_plan or self._plan(state)
+        self._trouble = ""
         if plan is None:
             self._say("up to date")
             return 0
@@ -174,10 +177,15 @@ class Archiver:
         self.archive.ledger.check_claim(self.writer)
         return self.lag() >= self._config.slice_records
 
-    def close(self, message: str = "") -> None:
+    def fail(self, error: Exception) -> None:
+        """Say in the heartbeat why the topic is not archived; the next slice, or the next look, takes it back."""
+        self._trouble = first_line(error) or type(error).__name__
+        self._say(self._trouble, state="stuck")
+
+    def close(self) -> None:
         """End the heartbeat, Spark if it was started here, and the connection. Safe twice."""
         if self._beat is not None:
-            self._beat.close(message=message)
+            self._beat.close(message=self._trouble)
             self._beat = None
         if self._session.made is not None and self._given_session is None:
             self._session.made.stop()
@@ -318,9 +326,9 @@ class Archiver:
     def _has_claim(self) -> bool:
         return Archive(self._config.lake, self._topic).ledger.has_claim(self.writer)
 
-    def _say(self, message: str, **values: Any) -> None:
+    def _say(self, message: str, *, state: str = "running", **values: Any) -> None:
         if self._beat is not None:
-            self._beat.say(message=message, **values)
+            self._beat.say(message=message, state=state, **values)
 
 
 def run(
@@ -329,51 +337,65 @@ def run(
     follow: bool = False,
     every_seconds: float = 60.0,
     on_slice: Callable[[Archiver, int], None] = lambda *_: None,
+    on_failure: Callable[[Archiver, Exception], None] = lambda *_: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
     """Archive topics up to their stable ends, one slice of each in turn; go on from there when asked to follow.
 
-    An archive that :func:`stop` took away is left aside; when none is left this ends.
+    An archive that :func:`stop` took away is left aside. A topic that fails keeps none of the others: when following it
+    is tried again. This ends when none is left, or none can go on.
 
     Args:
         archivers: opened.
         follow: go on until told to stop, through an outage of Kafka or the lake.
         every_seconds: while following, a topic's records are collected for this long, or until they fill a slice.
         on_slice: called after each slice with the offsets that it spanned.
+        on_failure: called with each error of a topic, the first time in a row that it says this.
         is_over: asked between two slices.
 
     Raises:
         StaleWriterError: another archiver claimed one of the archives.
-        DataLossError: as :meth:`Archiver.advance`.
+        DataLossError: as :meth:`Archiver.advance`. As any other error of a topic it is raised at the end; of several
+            topics, the first one.
     """
     last = dict.fromkeys(archivers, float("-inf"))
+    failures: dict[Archiver, Exception] = {}
+
+    def fail(archiver: Archiver, error: Exception) -> None:
+        archiver.fail(error)
+        if str(error) != str(failures.get(archiver)):
+            on_failure(archiver, error)
+        failures[archiver] = error
+
     while last and not is_over():
         moved = 0
         for archiver in list(last):
             is_waiting = follow and time.monotonic() - last[archiver] < every_seconds
             try:
-                if is_over() or (is_waiting and not archiver.is_due()):
+                if is_over() or (is_waiting and (archiver in failures or not archiver.is_due())):
                     continue
                 count = archiver.advance()
-            except StaleWriterError as error:
-                if error.data["holder"] != NOBODY:
-                    raise
-                del last[archiver]
-                continue
-            except Transient:  # Kafka or the lake comes back; the archive's readers wait for it
-                if not follow:
-                    raise
+            except Exception as error:  # of any kind: the records of other topics do not wait
                 last[archiver] = time.monotonic()
+                if not follow or isinstance(error, StaleWriterError):
+                    del last[archiver]
+                if not isinstance(error, StaleWriterError) or error.data["holder"] != NOBODY:
+                    fail(archiver, error)
                 continue
+            failures.pop(archiver, None)
             moved += count
             if count:
                 on_slice(archiver, count)
             else:
                 last[archiver] = time.monotonic()
+        lasting = {archiver for archiver, failure in failures.items() if not isinstance(failure, Transient)}
+        if last.keys() <= lasting or not (moved or follow):
+            break
         if not moved:
-            if not follow:
-                return
             time.sleep(IDLE_SECONDS)
+    for failure in failures.values():
+        if not (follow and isinstance(failure, Transient)):  # Kafka or the lake comes back
+            raise failure
 
 
 def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:

@@ -6,18 +6,22 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from kappa.acts import Act, Effect
 from kappa.cli.options import Execute, Json, config, say, say_json, show, table
+from kappa.errors import Terminal
 
 if TYPE_CHECKING:
     from kappa.archive.overview import Outlook
     from kappa.archive.writer import Archiver
 
+Name = TypeVar("Name")
+Result = TypeVar("Result")
 Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
 
 group = typer.Typer(
@@ -46,41 +50,54 @@ def start(
 ) -> None:
     """Archive topics from the ends of their archives up to the stable ends of the topics.
 
-    The run ends there; the next one continues from there.
+    The run ends there; the next one continues from there. A topic that cannot be archived is named, and the others are.
     """
     from kappa.archive import overview
     from kappa.archive.writer import Archiver
     from kappa.kafka.broker import Broker
 
     settings, stopping = config(), threading.Event()
+    errors: list[Terminal] = []
     with Broker(settings.bootstrap_servers) as broker:
-        outlooks = [overview.outlook(settings, broker, topic) for topic in dict.fromkeys(topics)]
+        outlooks = _each(dict.fromkeys(topics), lambda topic: overview.outlook(settings, broker, topic), errors)
     if not execute and not json:
         say(line for outlook in outlooks for line in _described(outlook))
     with ExitStack() as stack:
-        archivers = [
-            stack.enter_context(closing(Archiver(settings, outlook.topic, skip_lost=skip_lost))) for outlook in outlooks
-        ]
+
+        def opening(outlook: Outlook) -> tuple[Outlook, Archiver, Act[None]]:
+            archiver = stack.enter_context(closing(Archiver(settings, outlook.topic, skip_lost=skip_lost)))
+            return outlook, archiver, archiver.opening()
+
+        openings = _each(outlooks, opening, errors)
+        names = ", ".join(outlook.topic for outlook, _, _ in openings)
         archive = Effect(
-            what=f"archive {sum(outlook.lag for outlook in outlooks):,} offsets of {', '.join(topics)}"
+            what=f"archive {sum(outlook.lag for outlook, _, _ in openings):,} offsets of {names}"
             + (" and follow" if follow else ""),
-            make=lambda: _run(archivers, outlooks, stopping, follow=follow, every=every, quiet=json),
+            make=lambda: _run(
+                {archiver: outlook for outlook, archiver, _ in openings},
+                stopping,
+                follow=follow,
+                every=every,
+                quiet=json,
+            ),
         )
-        claims = (claim for one in archivers for claim in one.opening().effects)
+        claims = (claim for _, _, one in openings for claim in one.effects)
         act = Act(effects=(*claims, archive), outcome=lambda: None)
-        if not execute:
-            show(act, json=json, topics=outlooks)
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopping.set())
-        act.make()
-    statuses = [overview.status(settings, outlook.topic) for outlook in outlooks]
-    if json:
-        say_json({"executed": True, "topics": statuses})
-        return
-    for status in statuses:
-        covered = ", ".join(map(str, status.facts.covered)) or "nothing"
-        say(f"Archived {covered}: {status.records:,} records.")
+        if execute:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopping.set())
+            act.make()
+        else:
+            show(act, json=json, topics=[outlook for outlook, _, _ in openings])
+    if execute:
+        statuses = [overview.status(settings, outlook.topic) for outlook, _, _ in openings]
+        if json:
+            say_json({"executed": True, "topics": statuses})
+        for status in () if json else statuses:
+            covered = ", ".join(map(str, status.facts.covered)) or "nothing"
+            say(f"Archived {covered}: {status.records:,} records.")
+    for error in errors:
+        raise error
 
 
 @group.command()
@@ -91,25 +108,28 @@ def status(
     """Show the offsets that archives cover without a gap, and how far they are behind the log."""
     from kappa.archive import overview
 
-    settings = config()
-    statuses = [overview.status(settings, name) for name in ([topic] if topic else overview.topics_of(settings))]
+    settings, errors = config(), list[Terminal]()
+    names = [topic] if topic else overview.topics_of(settings)
+    statuses = _each(names, lambda name: overview.status(settings, name), errors)
     if json:
         say_json(statuses)
-        return
     rows = [
         [
             s.topic,
             " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing",
             s.records,
-            "topic recreated" if s.is_same_topic is False else s.lag,
+            "topic gone or recreated" if s.is_same_topic is False else s.lag,
             s.archiver,
             s.message,
         ]
         for s in statuses
     ]
-    table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
-    if not rows:
-        say("No topic is archived. Begin with one: kappa archive start <topic> --execute")
+    if not json:
+        table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
+        if not rows:
+            say("No topic is archived. Begin with one: kappa archive start <topic> --execute")
+    for error in errors:
+        raise error
 
 
 @group.command()
@@ -128,6 +148,31 @@ def stop(topics: Topics, execute: Execute = False) -> None:
         say(f"The archiver of {topic} stops." if is_ended else f"{topic} has no archiver: nothing was changed.")
 
 
+def _each(names: Iterable[Name], look: Callable[[Name], Result], errors: list[Terminal]) -> list[Result]:
+    """What a look at each of several gives; one that is refused hides none of the others.
+
+    Args:
+        names: what is looked at.
+        look: the look.
+        errors: gets the errors of those that are refused, which are printed.
+
+    Raises:
+        Terminal: all of them are refused.
+    """
+    results, refusals = [], list[Terminal]()
+    for name in names:
+        try:
+            results.append(look(name))
+        except Terminal as error:
+            refusals.append(error)
+    if refusals and not results:
+        raise refusals[0]
+    for refusal in refusals:
+        typer.echo(str(refusal), err=True)
+    errors += refusals
+    return results
+
+
 def _described(outlook: Outlook) -> list[str]:
     position = " ".join(f"[{partition}]={offset}" for (_, partition), offset in outlook.position.items())
     lines = [
@@ -141,13 +186,7 @@ def _described(outlook: Outlook) -> list[str]:
 
 
 def _run(
-    archivers: list[Archiver],
-    outlooks: list[Outlook],
-    stopping: threading.Event,
-    *,
-    follow: bool,
-    every: float,
-    quiet: bool,
+    archivers: Mapping[Archiver, Outlook], stopping: threading.Event, *, follow: bool, every: float, quiet: bool
 ) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -165,8 +204,7 @@ def _run(
     is_plain = quiet or not sys.stderr.isatty()
     with Progress(*columns, console=console, transient=True, disable=is_plain) as bar:
         tasks = {
-            one: bar.add_task(outlook.topic, total=outlook.lag or None, rate="")
-            for one, outlook in zip(archivers, outlooks, strict=True)
+            one: bar.add_task(outlook.topic, total=outlook.lag or None, rate="") for one, outlook in archivers.items()
         }
         start = time.monotonic()
 
@@ -178,4 +216,14 @@ def _run(
             if is_plain:
                 console.print(f"{task.description}: {task.completed:,.0f} offsets archived, {rate}", highlight=False)
 
-        writer.run(archivers, follow=follow, every_seconds=every, on_slice=advance, is_over=stopping.is_set)
+        def name(one: Archiver, error: Exception) -> None:
+            typer.echo(f"Topic {archivers[one].topic!r} is not archived: {error}", err=True)
+
+        writer.run(
+            list(archivers),
+            follow=follow,
+            every_seconds=every,
+            on_slice=advance,
+            on_failure=name,
+            is_over=stopping.is_set,
+        )

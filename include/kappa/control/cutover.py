@@ -14,7 +14,7 @@ from functools import partial
 from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approval
-from kappa.control.drivers import wish
+from kappa.control.drivers import check_not_ahead, wish
 from kappa.control.environments import decision, move_command
 from kappa.control.plans.mask_keys import check_key
 from kappa.control.plans.premise import Premise
@@ -240,7 +240,8 @@ def recall_together(
     Raises:
         UnknownEpochError: a topology that comes back alone has no such epoch.
         RefusedError: another epoch of a topology that comes back alone is being built.
-        MoveRefusedError: one of them cannot go back; all reasons are named, and nothing was changed.
+        MoveRefusedError: one of them cannot go back, as one that stands ahead of a stuck live epoch; all reasons are
+            named, and nothing was changed.
     """
     epochs = epochs_of(config.lake)
     targets: dict[str, int] = {}
@@ -255,6 +256,7 @@ def recall_together(
                     premises[name].check(now.of(name))
                 if not is_new:
                     continue
+                check_not_ahead(config, now.of(name), targets[name])
                 check_key(config, name, targets[name])
                 environment = decision(
                     config,

@@ -17,6 +17,8 @@ from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now, epochs_of
 from kappa.record.events import DECISIONS, Event
+from kappa.record.ledger import Ledger
+from kappa.replay.chains import is_reached
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest
@@ -187,6 +189,32 @@ def stuck_reason(record: TopologyRecord, epoch: int) -> str:
     """Why an epoch is stuck; empty where it is not, or was told to try again."""
     decisive = [e for e in record.recent_events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
     return decisive[-1].reason if decisive and decisive[-1].event == "stuck" else ""
+
+
+def check_not_ahead(config: Config, record: TopologyRecord, epoch: int) -> None:
+    """Raise where an epoch has read further than the live one, which is stuck: it would wait for that for ever.
+
+    It read a topic alone, without sending, before the live epoch went live. Moved there, nobody would send these rows.
+
+    Raises:
+        MoveRefusedError: it has.
+    """
+    if record.live is None or not stuck_reason(record, record.live):
+        return
+    live, own = (
+        Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=number).ledger).begun().standing
+        for number in (record.live, epoch)
+    )
+    if is_reached(own, live):
+        return
+    raise MoveRefusedError(
+        f"Epoch {epoch} of {record.topology!r} stands at {own.beside(live).to_json()} and has not sent what it read "
+        f"last. Live epoch {record.live}, which would send it, is stuck at {live.beside(own).to_json()}. Nothing was "
+        "changed. Get that epoch past these offsets, with `kappa upgrade` or `kappa set-aside`, then ask again; or "
+        f"compute an epoch that takes over where it stands: kappa replay {record.topology} --execute",
+        own=own.to_json(),
+        live=live.to_json(),
+    )
 
 
 def wish(

@@ -59,7 +59,7 @@ class Progress:
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.
         last_slice: its number, records, and seconds by line of the protocol; empty where none was timed.
-        problem: why its ledger cannot be read: it is damaged, or of newer code; empty if it can.
+        problem: why its ledger or its plan cannot be read: it is lost, damaged, or of newer code; empty if it can.
     """
 
     topology: str
@@ -175,17 +175,18 @@ def status(config: Config, topology: str, *, has_tables: bool = False) -> Topolo
         has_tables: whether published tables are looked at too, which is two requests for each.
     """
     record = epochs_of(config.lake).record(topology)
+    epochs = {number: _progress_or_problem(config, record, one) for number, one in sorted(record.recent.items())}
     return TopologyStatus(
         topology=topology,
         live=record.live,
         moving_with=others_of(topology, record.handover),
         moved_with=others_of(topology, record.last_move),
-        epochs=tuple(_progress_or_problem(config, record, e) for _, e in sorted(record.recent.items())),
+        epochs=tuple(epochs.values()),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
             for number, epoch in sorted(record.recent.items())
-            if not epoch.stage.is_ended and epoch.bound
+            if not epochs[number].problem and not epoch.stage.is_ended and epoch.bound
         },
         published=_published(config, record) if has_tables else None,
     )
@@ -247,7 +248,7 @@ def chronicle(
 
 
 def _published(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...]:
-    """Published tables; none while the ledger of the live epoch cannot be read, which its progress says."""
+    """Published tables; none while ledger or plan of the live epoch cannot be read, which its progress says."""
     try:
         return of_record(config, record)
     except UNREADABLE:
@@ -255,15 +256,15 @@ def _published(config: Config, record: TopologyRecord) -> tuple[ServedTable, ...
 
 
 def _progress_or_problem(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
-    """The same where the ledger cannot be read, with the reason and without its facts."""
+    """The same where the ledger or the plan cannot be read, with the reason and without their facts."""
     try:
         return _progress(config, record, epoch)
     except UNREADABLE as error:
-        return replace(_without_ledger(config, record, epoch), problem=str(error))
+        return replace(_without_files(config, record, epoch), problem=str(error))
 
 
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
-    progress = _without_ledger(config, record, epoch)
+    progress = _without_files(config, record, epoch)
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
     row = Ledger(paths.ledger).last_commit()
     late = row.delta_versions.get(f"outputs/{LATE_RECORDS}") if row else None
@@ -273,6 +274,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         progress,
         done=done,
         total=total,
+        outcome=outcome(epoch),
         seconds_left=(total - done) / rate if rate and done < total else None,
         event_time=reached_event_time(row) if row else "",
         last_slice=_last_slice(row) if row else "",
@@ -280,7 +282,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
     )
 
 
-def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
+def _without_files(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
     """What the record and the driver say of an epoch."""
     driver = status_or_problem(config, record.topology, epoch.epoch)
     return Progress(
@@ -296,7 +298,6 @@ def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) 
         is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled),
         is_wanted=epoch.is_wanted,
         driver=driver,
-        outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
         is_released=_is_released(record, epoch.epoch),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,8 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
 
     Args:
         offsets: sorted, each once.
-        is_readable: whether they can be read; otherwise they are set aside without a value.
+        is_readable: whether they can be read; otherwise they are set aside without a value, and what a reader passes
+            without an error is known to be no record.
 
     Raises:
         UsageError: the topic has no such partition, or its log does not hold one of them.
@@ -49,12 +51,14 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
         _check_log(broker, about, offsets)
         if is_readable:
             values = dict(_values(broker, about, offsets))
-    holes = [offset for offset in offsets if offset not in values]
-    if is_readable and holes:
+            holes = [offset for offset in offsets if offset not in values]
+        else:
+            runs = [[offset for offset in offsets if first <= offset <= last] for first, last in _runs(offsets)]
+            holes = [hole for run in runs for hole in set_asides.holes(run, partial(_offsets, broker, about))]
+    if holes:
         raise RefusedError(
-            f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)} that a reader gets: "
-            "compaction, retention or a marker of a transaction. Name others; or, if they cannot be read at all, "
-            "add --unreadable.",
+            f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)}: compaction, an aborted "
+            "transaction or the marker of one. Only records are set aside. Leave these offsets out: --offset N",
             findings=(),
         )
     return _listing(config, about, {offset: values.get(offset) for offset in offsets}, is_readable=is_readable)
@@ -133,6 +137,13 @@ def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[
         for message in (message for batch in batches for message in batch):
             if message.offset() in selection:
                 yield message.offset() or 0, message.value()
+
+
+def _offsets(broker: Broker, about: Subject, start: int, end: int) -> Iterator[int]:
+    """The offsets of the records of a span."""
+    at = (about.topic, about.partition)
+    for batch in broker.read(Offsets.of([(at, start)]), Offsets.of([(at, end)])):
+        yield from (message.offset() or 0 for message in batch)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -40,6 +40,7 @@ class Commit:
         removed: data files that it removed.
         table: the ``protocol`` and ``metaData`` actions that it has, by their names.
         changes_rows: whether it adds or removes rows: one that only merges files does not.
+        transactions: application -> its transaction that this commit is: of a query, the batch.
         is_own: whether Kappa made it.
         undone: versions that it undoes.
     """
@@ -52,6 +53,7 @@ class Commit:
     removed: tuple[Action, ...]
     table: Action
     changes_rows: bool
+    transactions: Mapping[str, int]
     is_own: bool
     undone: frozenset[int]
 
@@ -74,6 +76,13 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
         if actions is None:
             return
         yield _commit(version, actions)
+
+
+def commits_down_from(path: str, version: int) -> Iterator[Commit]:
+    """The commits of a table from a version back to the first whose entry was not cleaned up, newest first."""
+    while version >= 0 and (actions := actions_of(path, version)) is not None:
+        yield _commit(version, actions)
+        version -= 1
 
 
 def foreign(commits: Sequence[Commit]) -> list[Commit]:
@@ -193,6 +202,7 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
     removed = tuple(a["remove"] for a in actions if "remove" in a)
     stamp = info.get("timestamp")
     undone = message.removeprefix(RESTORED).split(",") if message.startswith(RESTORED) else []
+    transactions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
     return Commit(
         version=version,
         operation=str(info.get("operation", "unknown operation")),
@@ -202,6 +212,7 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
         removed=removed,
         table={name: action[name] for action in actions for name in ("protocol", "metaData") if name in action},
         changes_rows=any(file.get("dataChange", True) for file in (*added, *removed)),
-        is_own=message.startswith(OWN) or any(a["txn"].get("appId") == tables.APP for a in actions if "txn" in a),
+        transactions=transactions,
+        is_own=message.startswith(OWN) or tables.APP in transactions,
         undone=frozenset(int(v) for v in undone if v.isdigit()),
     )

@@ -212,7 +212,12 @@ class Replay:
             self._handover.get_ready(record)  # before it says that it can take over
         has_moved = self._slices.follow(record, "catching up")
         if not has_moved and not self._epoch.plan.bound:
-            self._epoch.event("caught_up", seq=self._epoch.ledger.state().seq)
+            if self._is_level(record):
+                self._epoch.event("caught_up", seq=self._epoch.ledger.state().seq)
+                return
+            # It read a topic alone before an epoch went live that reads it too: it has not sent what lies ahead.
+            voice.say(f"ahead of live epoch {record.live}: waiting until that has read so far")
+            self._merges.idle()
             return
         lag = self._epoch.lag_to_live(self._engines.broker, record)
         is_near = lag <= self._epoch.plan.request.slice_records * CAUGHT_UP_SHARE

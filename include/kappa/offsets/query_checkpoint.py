@@ -29,12 +29,14 @@ class Batches:
     Attributes:
         path: the query checkpoint.
         query: the query's id, by which a Delta table names the batches that it holds.
+        first: the oldest batch that it still has.
         last: the last batch that was begun.
         committed: the last one whose sink took its rows; None where there is none.
     """
 
     path: str
     query: str
+    first: int
     last: int
     committed: int | None
 
@@ -80,7 +82,7 @@ def batches_of(path: str, metadata: bytes | None, offsets: Iterable[str], commit
             path=path,
             findings=(),
         )
-    return Batches(path=path, query=query, last=last, committed=committed)
+    return Batches(path=path, query=query, first=min(begun), last=last, committed=committed)
 
 
 _ELSE = "If you know where the job stood, write it to a file: --from-file."

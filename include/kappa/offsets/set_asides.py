@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kappa.errors import UsageError
+from kappa.errors import KappaError, UsageError
 from kappa.offsets.vector import OffsetRange, TopicPartition
 
 #: Substitutes for the hash of a null value, and of a value that cannot be read at all.
@@ -88,6 +89,32 @@ def value_hash(value: bytes | None, key: str = "") -> str:
     if value is None:
         return NULL
     return (hmac.new(key.encode(), value, "sha256") if key else hashlib.sha256(value)).hexdigest()[:16]
+
+
+def holes(offsets: Sequence[int], read: Callable[[int, int], Iterable[int]]) -> list[int]:
+    """Those of these offsets at which no record lies: a reader passes them without an error.
+
+    From the first offset that cannot be read to the last one, nobody knows.
+
+    Args:
+        offsets: sorted, at least one.
+        read: gives the offsets of the records from an offset up to another, and raises a KappaError at what cannot be
+            read.
+    """
+    records: set[int] = set()
+    end = offsets[-1] + 1
+
+    def is_read(start: int) -> bool:
+        try:
+            for offset in read(start, end):
+                records.add(offset)
+        except KappaError:
+            return False
+        return True
+
+    first = end if is_read(offsets[0]) else max(records, default=offsets[0] - 1) + 1
+    last = first + bisect_left(range(first, end), True, key=is_read)
+    return [offset for offset in offsets if offset not in records and not first <= offset < last]
 
 
 def count(several: Iterable[SetAside]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
+from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError, UsageError
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.record.events import ROLLED_UP, Event
@@ -167,8 +167,12 @@ class EpochRecord:
             NewerFormatError: newer code wrote it in a format that this code does not read.
         """
         if self._plan is None:
+            topology = self.planned.topology
             raise LedgerError(
-                f"The record of epoch {self.epoch} of {self.planned.topology!r} holds no plan.", epoch=self.epoch
+                f"The record of epoch {self.epoch} of {topology!r} holds no plan: files of it are lost. Put them back "
+                "from a backup, or from older versions in their bucket: docs/restore-a-bucket.md. What is left: kappa "
+                f"history {topology} --epoch {self.epoch} --json",
+                epoch=self.epoch,
             )
         return self._plan
 
@@ -203,7 +207,10 @@ class EpochRecord:
 @lru_cache(maxsize=128)
 def _parsed(plan: str) -> ReplayPlan:
     """A record is rebuilt for each look at it, out of the same events."""
-    return ReplayPlan.from_json(plan)
+    try:
+        return ReplayPlan.from_json(plan)
+    except UsageError as error:
+        raise LedgerError(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

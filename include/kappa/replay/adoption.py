@@ -63,12 +63,14 @@ class Adoption:
         offsets: next offset of every partition that the other job had not read.
         job: where the other job said that it stood, in words.
         state: the folder in which the job kept state beside its tables; empty where it kept none, or nobody knows.
+        others: which commits of the tables the job did not make, in words; empty where there are none, or nobody knows.
     """
 
     tables: tuple[ExistingTable, ...]
     offsets: Offsets
     job: str
     state: str = ""
+    others: str = ""
 
     @property
     def places(self) -> dict[str, ExistingTable]:
@@ -77,9 +79,9 @@ class Adoption:
 
     def as_dict(self) -> dict[str, Any]:
         """The adoption as JSON values."""
-        state = {"state": self.state} if self.state else {}
+        words = {name: text for name, text in (("state", self.state), ("others", self.others)) if text}
         tables = [asdict(table) for table in self.tables]
-        return {"tables": tables, "offsets": self.offsets.as_dict(), "job": self.job, **state}
+        return {"tables": tables, "offsets": self.offsets.as_dict(), "job": self.job, **words}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Adoption:
@@ -102,8 +104,10 @@ class ExistingColumns:
 
     Attributes:
         types: column -> its type as in a Delta schema, without nullability and metadata.
+        padded: columns that Spark made as CHAR(n): their values end in spaces up to that length.
         error: why the version cannot be read, if it cannot; there are no columns then.
     """
 
     types: Mapping[str, Any] = field(default_factory=dict)
+    padded: frozenset[str] = frozenset()
     error: str = ""

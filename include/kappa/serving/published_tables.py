@@ -13,7 +13,7 @@ from kappa.delta.damage import entry_number
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import Shown, shown_by
-from kappa.errors import UNREADABLE, LedgerError
+from kappa.errors import UNREADABLE
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
@@ -109,7 +109,7 @@ def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, pla
     one = ServedTable(name=name, kind="table" if folder == "tables" else "output", path=path, live=paths.epoch)
     try:
         shown = shown_now(path)
-    except (*UNREADABLE, LedgerError) as error:
+    except UNREADABLE as error:
         return replace(one, problem=str(error))
     moved_at = None if record.last_move is None else record.last_move.at
     since = waiting_since(paths, state, place, shown, moved_at)

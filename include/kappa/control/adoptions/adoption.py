@@ -76,7 +76,7 @@ def adoption_plan(
     """
     existing = tuple(existing_table(config.lake, place, *table) for place, table in tables.items())
     stood = position(config, topology, existing)
-    adoption = Adoption(tables=existing, offsets=stood.offsets, job=stood.job, state=stood.state)
+    adoption = Adoption(tables=existing, offsets=stood.offsets, job=stood.job, state=stood.state, others=stood.others)
     epochs = epochs_of(config.lake)
     record = epochs.record(topology)
     if (on_record := _on_record(record, adoption)) is not None:

@@ -11,6 +11,9 @@ from kappa.replay.adoption import ExistingColumns, ExistingTable
 from kappa.store.address import is_remote, table_address
 from kappa.topology.ddl import plain_type
 
+#: Where a Delta schema keeps CHAR(n) and VARCHAR(n) of a string (Spark's ``CharVarcharUtils``).
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
 
 def existing_table(lake: str, place: str, address: str, version: int | None) -> ExistingTable:
     """A version of a table, by default its newest one.
@@ -64,7 +67,15 @@ def columns_of(table: ExistingTable) -> ExistingColumns:
         raise
     except Exception as error:  # deltalake has several errors for a version that is gone
         return ExistingColumns(error=first_line(error))
-    return ExistingColumns(types={field["name"]: plain_type(field["type"]) for field in schema["fields"]})
+    fields = schema["fields"]
+    return ExistingColumns(
+        types={field["name"]: plain_type(field["type"]) for field in fields},
+        padded=frozenset(field["name"] for field in fields if _is_char(field["metadata"].get(_DECLARED_TYPE))),
+    )
+
+
+def _is_char(declared: str | None) -> bool:
+    return declared is not None and declared.lower().startswith("char(")
 
 
 def batch_of(table: ExistingTable, query: str) -> int | None:

@@ -74,6 +74,13 @@ ADOPTED_TYPE_DIFFERS = refuses(
     "Column {column!r} of {address} is {existing}, and {name!r} declares it {declared}: values would be lost.",
     "Declare the type that the table has. A newer version of the topology can add a column of another type.",
 )
+ADOPTED_KEY_PADDED = refuses(
+    "adopted-key-padded",
+    "Key columns {columns} of {address} are CHAR: Spark padded their values with spaces, so a key of a record in "
+    "{name!r} would get a second row.",
+    "Copy the table with `rtrim(COLUMN)` in their place, or with the values as the records have them, and adopt the "
+    f"copy; {_FROM_LOG}",
+)
 ADOPTED_TABLE_TIMED = refuses(
     "adopted-table-timed",
     "Rows of table {name!r} come and go by event time, and {address} does not say how far event time had come: windows "
@@ -87,6 +94,15 @@ ADOPTED_JOB_KEEPS_STATE = refuses(
     "Compute the tables from a log that has these records: `kappa start`. Or adopt at offsets before the oldest of "
     "them, if the tables hold nothing of later records: --from-file. If the tables hold the whole state, like totals "
     "in complete mode, --allow adopted-job-keeps-state.",
+    may_be_allowed=True,
+)
+ADOPTED_WRITTEN_BY_OTHERS = refuses(
+    "adopted-written-by-others",
+    "Rows changed after the query had written them, or beside it: {others}. If these rows are made of records after "
+    "the offsets of the query checkpoint, the records would count twice.",
+    "Name the query checkpoint of the query that wrote last: --checkpoint. Or adopt the version before: "
+    "--table NAME=ADDRESS@VERSION. If the rows are made of no record after the offsets, as after a correction by hand, "
+    "--allow adopted-written-by-others.",
     may_be_allowed=True,
 )
 ADOPTED_VALUES_UNMASKED = refuses(
@@ -137,7 +153,7 @@ def adoption_findings(
                 )
             )
         else:
-            findings += _unlike(places[place], shape, existing[place].types)
+            findings += _unlike(places[place], shape, existing[place])
     if topology.is_sensitive:
         addresses = ", ".join(table.address for table in adoption.tables)
         findings.append(ADOPTED_VALUES_UNMASKED(topology=topology.name, addresses=addresses))
@@ -145,6 +161,8 @@ def adoption_findings(
         return [_in_a_replay(finding) for finding in findings]
     if adoption.state:
         findings.append(ADOPTED_JOB_KEEPS_STATE(folder=adoption.state))
+    if adoption.others:
+        findings.append(ADOPTED_WRITTEN_BY_OTHERS(others=adoption.others))
     unknown = [place for place in places if place not in shapes]
     return [*findings, *(ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in unknown)]
 
@@ -194,12 +212,12 @@ def _unnamed(place: str) -> list[Finding]:
     return [ADOPTION_LACKS_TABLE(table=name) if kind == "tables" else ADOPTION_LACKS_OUTPUT(output=name)]
 
 
-def _unlike(table: ExistingTable, shape: Shape, types: Mapping[str, Any]) -> Iterable[Finding]:
+def _unlike(table: ExistingTable, shape: Shape, columns: ExistingColumns) -> Iterable[Finding]:
     words = {"address": table.address, "name": table.name}
     if shape.times:
         yield ADOPTED_TABLE_TIMED(words)
     # Delta and Spark do not distinguish names by case.
-    existing = {column.lower(): kind for column, kind in types.items()}
+    existing = {column.lower(): kind for column, kind in columns.types.items()}
     absent = [column for column in shape.columns if column.lower() not in existing]
     internal = [column for column in absent if column in (shape.hidden or ())]
     needed = {*shape.required, *shape.key}
@@ -212,8 +230,11 @@ def _unlike(table: ExistingTable, shape: Shape, types: Mapping[str, Any]) -> Ite
     if rest:
         yield ADOPTED_LACKS_COLUMN(words, columns=rest)
     names = {column.lower() for column in shape.columns}
-    if extra := [column for column in types if column.lower() not in names]:
+    if extra := [column for column in columns.types if column.lower() not in names]:
         yield ADOPTED_COLUMN_LEFT_OUT(words, columns=extra)
+    padded = {column.lower() for column in columns.padded}
+    if keys := [column for column in shape.key if column.lower() in padded]:
+        yield ADOPTED_KEY_PADDED(words, columns=keys)
     for column, declared in shape.columns.items():
         kind = existing.get(column.lower())
         if kind is not None and not may_become(kind, delta_type(declared)):
