@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,6 +231,27 @@ def test_the_sign_of_zero_is_not_kept(rows: Callable[..., DataFrame]) -> None:
     assert row["values"] == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        ("STRUCT<x: DOUBLE, y: INT>", lambda zero: (zero, 1)),
+        ("ARRAY<FLOAT>", lambda zero: [zero, None]),
+        ("STRUCT<`a b`: ARRAY<STRUCT<x: INT, y: DOUBLE>>>", lambda zero: ([(1, zero), None],)),
+    ],
+)
+def test_the_sign_of_a_zero_within_a_value_is_not_kept(
+    rows: Callable[..., DataFrame], kind: str, of: Callable[[float], Any]
+) -> None:
+    compared = {"low": agg.min, "high": agg.max, "first": agg.first, "last": agg.last, "listed": agg.collect}
+    aggregates = {name: aggregate_of("n") for name, aggregate_of in compared.items()}
+    aggregates |= {"best": agg.top("n", 3, by="n"), "many": agg.distinct("n"), "records": agg.count("n")}
+    plain = of_all(rows(f"n {kind}", [(of(0.0), 1), (of(0.0), 2), (None, 3)]), f"n {kind}", aggregates)
+    for signs in ((0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)):
+        values = [*((of(zero), at) for at, zero in enumerate(signs, start=1)), (None, 3)]
+        assert repr(of_all(rows(f"n {kind}", values), f"n {kind}", aggregates)) == repr(plain), signs
+    assert (plain["records"], plain["many"], len(plain["best"])) == (2, 1, 1)
+
+
 def test_top_has_each_value_once_and_ties_go_to_the_greater_value(rows: Callable[..., DataFrame]) -> None:
     values = [("ant", 5, 1), ("bee", 7, 2), ("ant", 7, 3), ("cat", 7, 4), ("cat", 1, 5), ("dog", 6, 6), (None, 9, 7)]
     aggregates = of_all(rows("word STRING, n INT", values), "word STRING, n INT", {"best": agg.top("word", 3, by="n")})
@@ -364,6 +386,8 @@ def test_each_value_has_a_mean(rows: Callable[..., DataFrame], kind: str, values
         (agg.stddev, ["INT", "DECIMAL(6,3)"], ["DECIMAL(6,4)"]),
         (agg.avg, ["BIGINT", "DECIMAL(34,2)", "DECIMAL(38,38)"], ["DECIMAL(35,2)", "DECIMAL(38,10)"]),
         (agg.distinct, ["STRING", "DOUBLE"], ["STRUCT<a: INT>", "ARRAY<STRING>"]),
+        *((one, ["DOUBLE", "STRUCT<a: INT>"], ["STRUCT<a: FLOAT>", "ARRAY<DOUBLE>"]) for one in (agg.min, agg.max)),
+        (partial(agg.top, n=1, by="n"), ["FLOAT", "ARRAY<INT>"], ["ARRAY<STRUCT<a: DOUBLE>>"]),
     ],
 )
 def test_state_of_a_release_goes_on_only_where_its_aggregates_stay(
