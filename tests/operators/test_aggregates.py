@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -310,6 +311,36 @@ def test_a_sum_that_overflows_its_type_is_an_error(rows: Callable[..., DataFrame
     assert of_all(frame.limit(1), f"n {kind}", {"x": agg.sum("n")})["x"] == value
     with pytest.raises(Exception, match=r"(?i)overflow|out.of.range"):
         of_all(frame, f"n {kind}", {"x": agg.sum("n")})
+
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [MOST, 1, -1],
+        [LEAST, -1, 1, 0],
+        [-(2**62), -(2**62)],
+        [MOST, LEAST],
+        [2**62, 2**62, -1],
+        [-1, 1 << 32, -(1 << 32)],
+        [MOST, 1],
+        [LEAST, -1],
+        [MOST, MOST, 2],
+    ],
+)
+def test_a_sum_depends_on_no_order_of_addition(rows: Callable[..., DataFrame], values: list[int]) -> None:
+    columns, parts = "n BIGINT", agg.parts_of({"x": agg.sum("n")}, rows="n BIGINT", what="test")
+    for order in itertools.permutations(values):
+        frame = rows(columns, [(value, at) for at, value in enumerate(order)]).coalesce(1)
+        before = agg.lifted(frame.where("_offset = 0"), ["'all' AS one"], parts)
+        whole = agg.merged(agg.lifted(frame.where("_offset > 0"), ["'all' AS one"], parts), before, ["one"], parts)
+        if LEAST <= sum(values) <= MOST:
+            assert [row["x"] for row in whole.collect()] == [sum(values)], order
+        else:
+            with pytest.raises(Exception, match=r"(?i)overflow"):
+                whole.collect()
 
 
 def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
