@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,6 +232,27 @@ def test_the_sign_of_zero_is_not_kept(rows: Callable[..., DataFrame]) -> None:
     assert row["values"] == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        ("STRUCT<x: DOUBLE, y: INT>", lambda zero: (zero, 1)),
+        ("ARRAY<FLOAT>", lambda zero: [zero, None]),
+        ("STRUCT<`a b`: ARRAY<STRUCT<x: INT, y: DOUBLE>>>", lambda zero: ([(1, zero), None],)),
+    ],
+)
+def test_the_sign_of_a_zero_within_a_value_is_not_kept(
+    rows: Callable[..., DataFrame], kind: str, of: Callable[[float], Any]
+) -> None:
+    compared = {"low": agg.min, "high": agg.max, "first": agg.first, "last": agg.last, "listed": agg.collect}
+    aggregates = {name: aggregate_of("n") for name, aggregate_of in compared.items()}
+    aggregates |= {"best": agg.top("n", 3, by="n"), "many": agg.distinct("n"), "records": agg.count("n")}
+    plain = of_all(rows(f"n {kind}", [(of(0.0), 1), (of(0.0), 2), (None, 3)]), f"n {kind}", aggregates)
+    for signs in ((0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)):
+        values = [*((of(zero), at) for at, zero in enumerate(signs, start=1)), (None, 3)]
+        assert repr(of_all(rows(f"n {kind}", values), f"n {kind}", aggregates)) == repr(plain), signs
+    assert (plain["records"], plain["many"], len(plain["best"])) == (2, 1, 1)
+
+
 def test_top_has_each_value_once_and_ties_go_to_the_greater_value(rows: Callable[..., DataFrame]) -> None:
     values = [("ant", 5, 1), ("bee", 7, 2), ("ant", 7, 3), ("cat", 7, 4), ("cat", 1, 5), ("dog", 6, 6), (None, 9, 7)]
     aggregates = of_all(rows("word STRING, n INT", values), "word STRING, n INT", {"best": agg.top("word", 3, by="n")})
@@ -288,6 +311,36 @@ def test_a_sum_that_overflows_its_type_is_an_error(rows: Callable[..., DataFrame
     assert of_all(frame.limit(1), f"n {kind}", {"x": agg.sum("n")})["x"] == value
     with pytest.raises(Exception, match=r"(?i)overflow|out.of.range"):
         of_all(frame, f"n {kind}", {"x": agg.sum("n")})
+
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [MOST, 1, -1],
+        [LEAST, -1, 1, 0],
+        [-(2**62), -(2**62)],
+        [MOST, LEAST],
+        [2**62, 2**62, -1],
+        [-1, 1 << 32, -(1 << 32)],
+        [MOST, 1],
+        [LEAST, -1],
+        [MOST, MOST, 2],
+    ],
+)
+def test_a_sum_depends_on_no_order_of_addition(rows: Callable[..., DataFrame], values: list[int]) -> None:
+    columns, parts = "n BIGINT", agg.parts_of({"x": agg.sum("n")}, rows="n BIGINT", what="test")
+    for order in itertools.permutations(values):
+        frame = rows(columns, [(value, at) for at, value in enumerate(order)]).coalesce(1)
+        before = agg.lifted(frame.where("_offset = 0"), ["'all' AS one"], parts)
+        whole = agg.merged(agg.lifted(frame.where("_offset > 0"), ["'all' AS one"], parts), before, ["one"], parts)
+        if LEAST <= sum(values) <= MOST:
+            assert [row["x"] for row in whole.collect()] == [sum(values)], order
+        else:
+            with pytest.raises(Exception, match=r"(?i)overflow"):
+                whole.collect()
 
 
 def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
@@ -364,6 +417,8 @@ def test_each_value_has_a_mean(rows: Callable[..., DataFrame], kind: str, values
         (agg.stddev, ["INT", "DECIMAL(6,3)"], ["DECIMAL(6,4)"]),
         (agg.avg, ["BIGINT", "DECIMAL(34,2)", "DECIMAL(38,38)"], ["DECIMAL(35,2)", "DECIMAL(38,10)"]),
         (agg.distinct, ["STRING", "DOUBLE"], ["STRUCT<a: INT>", "ARRAY<STRING>"]),
+        *((one, ["DOUBLE", "STRUCT<a: INT>"], ["STRUCT<a: FLOAT>", "ARRAY<DOUBLE>"]) for one in (agg.min, agg.max)),
+        (partial(agg.top, n=1, by="n"), ["FLOAT", "ARRAY<INT>"], ["ARRAY<STRUCT<a: DOUBLE>>"]),
     ],
 )
 def test_state_of_a_release_goes_on_only_where_its_aggregates_stay(

@@ -40,6 +40,7 @@ def crossings(
         ("BIGINT", str(MOST), None, 1, MOST),
         ("BIGINT", "-9223372036854775807", "5", 1, 0),
         ("BIGINT", "10", "9223372036854775000", 1, 10),
+        ("BIGINT", "0", "9223372036854775807", 1, 0),
         ("BIGINT", "9223372036854775807", None, 2**62, 1),
         ("DECIMAL(10,2)", "1000.00", None, Decimal("0.01"), MOST),
         ("DECIMAL(10,2)", "1000.00", "-0.50", Decimal("0.01"), MOST - 50),
@@ -69,7 +70,7 @@ def test_a_row_that_crosses_more_fails_its_slice_with_what_to_do(
         crossings(spark, kind, amount, before, every=every)
 
 
-@pytest.mark.parametrize("threshold", [2**63, -(2**63), 10**19 - 1, Decimal("0.5")])
+@pytest.mark.parametrize("threshold", [2**63, -(2**63) - 1, 10**19 - 1, Decimal("0.5")])
 def test_a_threshold_that_no_integer_reaches_is_refused(threshold: Any) -> None:
     source = Source(topic="in", schema="id STRING, n BIGINT")
     with pytest.raises(TopologyError, match="a total of type BIGINT is never"):

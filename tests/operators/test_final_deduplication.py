@@ -12,7 +12,7 @@ from support.windowing import assert_as_expected, late, pipe, rows, tick
 
 from kappa.errors import TopologyError
 from kappa.operators import deduplicate
-from kappa.testing import TopologyDriver
+from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Source, Topology
 
 if TYPE_CHECKING:
@@ -49,6 +49,19 @@ def test_the_first_record_of_a_run_is_emitted_once_the_run_is_over(spark: SparkS
 
     pipe(driver, tick("a", 4000, 6))
     assert late(driver) == [("deduplicate", "its time lies before the frontier", 6)]
+
+
+@pytest.mark.spark
+def test_a_record_is_emitted_as_it_is(spark: SparkSession) -> None:
+    source = Source(topic=TOPIC, schema="symbol STRING, x DOUBLE, at BIGINT", time="at", grace="1 second")
+    first = FIRST(source)
+    outputs = [Append(name="seen_final", of=first.rows)]
+    driver = TopologyDriver(
+        Topology(name="stocks.distinct", version="1", sources=[source], operators=[first], outputs=outputs), spark
+    )
+    for at, x in ((0, -0.0), (1000, 0.0), (9000, 1.0)):
+        driver.pipe([Input(topic=TOPIC, value={"symbol": "a", "x": x, "at": at}, timestamp_ms=at)])
+    assert [repr(row["x"]) for row in driver.rows_in_order("seen_final")] == ["-0.0"]
 
 
 @pytest.mark.spark

@@ -93,6 +93,38 @@ def test_a_total_has_the_type_of_the_sum_of_its_amounts(spark: SparkSession, amo
     conform(result.changes, summed.tables[0], "t")
 
 
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("before", "amounts", "total"),
+    [
+        (-5, [("a", MOST), ("a", 3)], [MOST - 5, MOST - 2]),
+        (LEAST + 1, [("a", -1), ("a", MOST), ("a", MOST)], [LEAST, -1, MOST - 1]),
+        (0, [("b", MOST), ("c", MOST), ("d", LEAST), ("d", 1)], [MOST, MOST, LEAST, LEAST + 1]),
+        (MOST, [("a", 1)], None),
+        (LEAST, [("a", -1)], None),
+    ],
+)
+def test_a_total_is_right_while_it_fits_its_type(
+    spark: SparkSession, before: int, amounts: list[tuple[str, int]], total: list[int] | None
+) -> None:
+    source = Source(topic="t", schema="who STRING, amount BIGINT, day STRING")
+    rows = spark.createDataFrame(
+        [("ada", amount, day, at) for at, (day, amount) in enumerate(amounts)],
+        "who STRING, amount BIGINT, day STRING, _offset BIGINT",
+    ).selectExpr("*", "'t' AS _topic", "0 AS _partition", "TIMESTAMP_SECONDS(_offset) AS _order_timestamp")
+    for since in ("day", None) if {day for day, _ in amounts} == {"a"} else ("day",):
+        summed = running_total(source, key="who", amount="amount", total="total", since=since, table="totals")
+        table = spark.sql(f"SELECT 'ada' AS who, CAST('{before}' AS BIGINT) AS total, 'a' AS day")
+        result = summed(Slice(seq=1, records={"t": rows}, tables={"totals": table})).rows.orderBy("_offset")
+        if total is None:
+            with pytest.raises(Exception, match=r"(?i)overflow"):
+                result.collect()
+        else:
+            assert [row["total"] for row in result.collect()] == total, since
+
+
 def test_rows_are_counted_without_an_amount(rows: Rows, spark: SparkSession) -> None:
     facts = rows([("ada", None, 1, "pos", 0, 0), (None, None, 2, "pos", 0, 1), ("ada", Decimal(7), 3, "pos", 0, 2)])
     counted = running_total(SALES, key="who", total="times", table="counts")

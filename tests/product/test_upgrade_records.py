@@ -23,7 +23,8 @@ from kappa.topology import Append, Source, Table, Topic, Topology
 
 def step(slice):
     rows = slice["{topic}"]
-    return {{"sales": rows.selectExpr("id", "amount", "_timestamp AS at"), "lasts": rows.select("id", "amount")}}
+    sales = rows.selectExpr("id", "amount", "_timestamp AS at")
+    return {{"sales": sales, "none": sales.where("FALSE"), "lasts": rows.select("id", "amount")}}
 
 
 topology = Topology(
@@ -33,6 +34,7 @@ topology = Topology(
     tables=[Table(name="lasts", key="id", schema="id STRING NOT NULL, amount BIGINT")],
     outputs=[
         Append(name="sales", schema="id STRING, amount BIGINT, at TIMESTAMP"),
+        Append(name="none", schema="id STRING, amount BIGINT, at TIMESTAMP"),
         Topic(name="{topic}.sales", of="sales", key="id"),
         Topic(name="{topic}.dated", of="sales", key=("id", "amount"), time="at"),
         Topic(name="{topic}.story", of="sales", key="id", on_replay="versioned"),
@@ -77,6 +79,7 @@ CHANGES = {
     "order of keys": ('key=("id", "amount")', 'key=("amount", "id")', [".dated"]),
     "time": (', time="at")', ")", [".dated"]),
     "versioned": ('key="id", on_replay="versioned"', 'key="amount", on_replay="versioned"', [".story.e0001"]),
+    "no records": ('of="sales", key="id", on_replay', 'of="none", key="id", on_replay', [".story.e0001"]),
     "columns of an output": (
         '"id STRING, amount BIGINT, at',
         '"amount BIGINT, id STRING, at',

@@ -82,6 +82,15 @@ def test_an_error_about_two_rows_for_a_key_names_the_record_of_one(spark: SparkS
 
 
 @BOTH
+def test_a_key_that_looks_like_the_path_of_another_column_is_a_key(spark: SparkSession, in_memory: bool) -> None:
+    state = Table(name="state", key=[".id"], schema="`.id` STRING NOT NULL, id STRING")
+    rows = f"SELECT key AS `.id`, of AS id, {PLACE} FROM VALUES ('a', 'x', 1L), ('b', 'x', 2L) AS t(key, of, n)"
+    assert take(spark, state, rows, in_memory=in_memory).num_rows == 2
+    twice = rows.replace("('b', 'x', 2L)", "('a', 'y', 2L)")
+    assert "2 rows for 1 keys (.id)" in str(refused(spark, state, twice, in_memory=in_memory))
+
+
+@BOTH
 def test_an_error_about_a_state_row_names_the_record_of_its_origin(spark: SparkSession, in_memory: bool) -> None:
     place = "STRUCT(TIMESTAMP'2026-01-01' AS _order_timestamp, 'in' AS _topic, 0 AS _partition, 3L AS _offset)"
     rows = f"SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, {place} AS origin"
@@ -101,10 +110,10 @@ def test_a_required_column_of_an_output_may_not_be_null(spark: SparkSession, in_
     assert refused(spark, output, rows, in_memory=in_memory).data["place"] == ("in", 2, 1)
 
 
-NESTED = "a STRUCT<b: STRING NOT NULL, c: ARRAY<STRUCT<`d e`: INT NOT NULL>>>"
+NESTED = "a STRUCT<b: STRING NOT NULL, c: ARRAY<STRUCT<`.d e`: INT NOT NULL>>>"
 FIELDS = {
     "a.b": "NAMED_STRUCT('b', NULL, 'c', NULL)",
-    "a.c[].d e": "NAMED_STRUCT('b', 'x', 'c', ARRAY(NAMED_STRUCT('d e', 1), NULL, NAMED_STRUCT('d e', NULL)))",
+    "a.c[]..d e": "NAMED_STRUCT('b', 'x', 'c', ARRAY(NAMED_STRUCT('.d e', 1), NULL, NAMED_STRUCT('.d e', NULL)))",
 }
 
 
@@ -131,7 +140,7 @@ def test_a_null_in_a_required_field_of_a_map_is_found(spark: SparkSession, in_me
 NEAR, FAR = (f"DATE_FROM_UNIX_DATE({day})" for day in (LAST_DAY, LAST_DAY + 1))
 DATES = {
     "DATE": "{}",
-    "STRUCT<a: DATE, b: INT>": "NAMED_STRUCT('a', {}, 'b', 1)",
+    "STRUCT<`.b`: DATE, b: INT>": "NAMED_STRUCT('.b', {}, 'b', 1)",
     "ARRAY<DATE>": "ARRAY(NULL, {})",
     "ARRAY<STRUCT<`a b`: ARRAY<DATE>>>": "ARRAY(NULL, NAMED_STRUCT('a b', ARRAY({})))",
     "MAP<STRING, DATE>": "MAP('k', {})",

@@ -186,6 +186,13 @@ def test_a_key_of_any_type_is_found_again(spark: SparkSession, kind: str, values
     assert newest(rows, later, ["n", "id"]).num_rows == rows.num_rows + later.num_rows, "two columns"
 
 
+def test_a_key_that_looks_like_the_path_of_another_column_is_found_again() -> None:
+    rows, later = (
+        pa.table({".id": ids, "id": ["x", "x"], "n": [n, n]}) for n, ids in enumerate((["a", "b"], ["b", "c"]))
+    )
+    assert newest(rows, later, [".id"]).to_pydict() == {".id": ["a", "b", "c"], "id": ["x"] * 3, "n": [0, 1, 1]}
+
+
 def test_a_growing_table_is_kept_by_spark_beyond_some_size(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rewards")
     more = changes_of([f"customer-{n}" for n in range(LARGE)], 7)

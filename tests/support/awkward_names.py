@@ -37,7 +37,7 @@ Names = Mapping[str, str]
 PLAIN: Names = {name: name for name in ("id", "key", "n", "at", "region", "more")}
 AWKWARD: Names = {
     "id": "_id",
-    "key": "service.name",
+    "key": ".service.name",
     "n": "$n `x` (a=b;c)",
     "at": "@time stamp",
     "region": 'größe/"q"',

@@ -27,7 +27,7 @@ from kappa.topology import Append, Source, Topology
 MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", grace="{grace}")
 SUMS = {{
     "key": "id",
-    "aggregates": {{"records": agg.count(), "counted": agg.sum("counted")}},
+    "aggregates": {{"of.records": agg.count(), "counted": agg.sum("counted")}},
     "rows": "id STRING, counted BIGINT",
 }}
 hours = tumbling_window(MOVES, size="1 hour", keep="3 days", table="open_hours", **SUMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,8 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "STRING": (pa.string(), ["", "a", '"a"', "7", "é", "[1]", '{"k": 1}']),
     "BIGINT": (pa.int64(), [0, -7, 2**63 - 1]),
     "INT": (pa.int32(), [-(2**31)]),
+    "DOUBLE": (pa.float64(), [0.1, -0.0, 1e300, math.inf, -math.inf, math.nan]),
+    "FLOAT": (pa.float32(), [0.5, -0.0, math.inf, -math.inf, math.nan]),
     "DECIMAL(12,2)": (pa.decimal128(12, 2), [Decimal("-0.05"), Decimal("1234567890.10")]),
     "BOOLEAN": (pa.bool_(), [True, False]),
     "BINARY": (pa.binary(), [b"", b"\1\2", b"\xff\0\xfe", b'"AQI="', b"{}"]),
@@ -52,7 +55,7 @@ def test_a_key_that_a_topic_sends_is_read(kind: str, is_composite: bool) -> None
     rows, reasons = read_keys(source, kinds, [record.key for record in sent])
 
     assert reasons == [None] * len(values)
-    assert rows == table.select(names).to_pylist()
+    assert repr(rows) == repr(table.select(names).to_pylist()), "as text, which tells -0.0 from 0.0, and NaN is NaN"
 
 
 def test_the_row_of_a_key_does_not_depend_on_the_keys_beside_it() -> None:

@@ -24,6 +24,7 @@ from kappa.operators.parts import (
     lifted,
     merged,
     revision,
+    revision_of_values,
     value_sql,
     values,
     with_nulls,
@@ -228,6 +229,7 @@ def top(column: str, n: int, *, by: str) -> Aggregate:
                 derived=f"AGGREGATE({own}, CAST(ARRAY() AS ARRAY<{pair}>), (_kept, _one) -> "
                 f"IF(SIZE(_kept) >= {n} OR {is_known}, _kept, CONCAT(_kept, ARRAY(_one))))",
                 is_value=True,
+                revision=revision_of_values(types, column, by),
             ),
         )
 
@@ -255,6 +257,7 @@ def collect(column: str, most: int = 100) -> Aggregate:
                 type=f"ARRAY<{kind}>",
                 of_row=_listed(f"{sql} IS NULL", _place(sql), kind),
                 of_parts=f"SLICE({sorted_rows}, 1, {most})",
+                revision=revision_of_values(types, column),
             ),
         )
 
@@ -324,7 +327,8 @@ def _least(what: str, column: str) -> Aggregate:
     def parts(name: str, types: Types) -> tuple[Part, ...]:
         sql = value_sql(types, column, what)
         own = f"{what.upper()}({quote(name)})"
-        return (Part(name=name, type=types[column].type, of_row=sql, of_parts=own, is_value=True),)
+        revised = revision_of_values(types, column)
+        return (Part(name=name, type=types[column].type, of_row=sql, of_parts=own, is_value=True, revision=revised),)
 
     return Aggregate(text=f"{what}({column})", parts=parts, columns=(column,))
 
@@ -339,6 +343,7 @@ def _at_an_end(what: str, function: str, column: str) -> Aggregate:
                 type=_placed(types[column].type),
                 of_row=f"IF({sql} IS NULL, NULL, {_place(sql)})",
                 of_parts=f"{function}({quote(row)})",
+                revision=revision_of_values(types, column),
             ),
         )
 

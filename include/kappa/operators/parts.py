@@ -80,9 +80,35 @@ def value_sql(types: Types, column: str, what: str) -> str:
             "maps.",
             column=column,
         )
-    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and the result would show which one came first
-        return f"CAST({quote(column)} + 0D AS {types[column].type})"
-    return quote(column)
+    return _unsigned_zeros(quote(column), types[column].delta)
+
+
+def revision_of_values(types: Types, *columns: str) -> int:
+    """The revision of an operator whose first one kept the signs of zeros within values of these columns."""
+    kinds = [types[column].delta for column in columns]
+    return 2 if any(isinstance(kind, dict) and _has_zeros(kind) for kind in kinds) else 1
+
+
+def _unsigned_zeros(sql: str, kind: Any, depth: int = 0) -> str:
+    """SQL of a value with 0.0 for -0.0, at any depth: they are equal, and a result would show which one came first."""
+    if not _has_zeros(kind):
+        return sql
+    if isinstance(kind, str):
+        return f"CAST({sql} + 0D AS {kind.upper()})"
+    if kind["type"] == "array":
+        each = f"_e{depth}"
+        return f"TRANSFORM({sql}, {each} -> {_unsigned_zeros(each, kind['elementType'], depth + 1)})"
+    fields = [(quote(field["name"]), field["type"]) for field in kind["fields"]]
+    values = ", ".join(f"{_unsigned_zeros(f'{sql}.{name}', one, depth)} AS {name}" for name, one in fields)
+    return f"IF({sql} IS NULL, NULL, STRUCT({values}))"
+
+
+def _has_zeros(kind: Any) -> bool:
+    """Whether a type is one of numbers whose zeros have signs, or has such values within it."""
+    if isinstance(kind, dict):
+        parts = [field["type"] for field in kind["fields"]] if kind["type"] == "struct" else [kind.get("elementType")]
+        return any(map(_has_zeros, parts))
+    return kind in ("double", "float")
 
 
 def with_nulls(sql: str, kind: Any, depth: int = 0) -> str:

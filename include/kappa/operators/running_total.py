@@ -17,7 +17,7 @@ from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, is_present, key_ddl, of_keys
 from kappa.operators.records import last_of_each
 from kappa.operators.sequence import along, in_order
-from kappa.operators.sums import type_of_sum
+from kappa.operators.sums import split, type_of_sum, whole
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal, quote, quoted
 from kappa.topology.emission import Cuts, Emission
@@ -37,7 +37,7 @@ _DIGITS, _LEAST_SCALE = 38, 6
 #: Most multiples of ``every`` that one row may cross.
 _MOST_CROSSINGS = 100_000
 #: Intermediate columns.
-_OWN = ("_before", "_was", "_so_far", "_is_new")
+_OWN = ("_before", "_was", "_so_far", "_start", "_is_new")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,20 +258,24 @@ class RunningTotal:
             *([] if self.since is None else [f"{quote(self.since)} AS _was"]),
         ]
         totals_before = of_keys(before.selectExpr(*quoted(self.key), *columns_before), rows, self.key, seeks=seeks)
-        joined = rows.join(totals_before, on=list(self.key), how="left")
-        so_far = f"CAST(COALESCE(_before, 0) + IF({is_keyed}, SUM({own}) OVER ({window}), {own}) AS {self.kind})"
-        if self.since is None:
-            summed = joined.withColumn(self.total, F.expr(so_far))
-        else:
+        with_before = rows.join(totals_before, on=list(self.key), how="left")
+        parts = {f"part_{number}": part for number, part in enumerate(split(own, self.kind))}
+        so_far = ", ".join(
+            f"CAST({was} + IF({is_keyed}, SUM({part}) OVER ({window}), {part}) AS {self.kind}) AS {name}"
+            for was, (name, part) in zip(split("COALESCE(_before, 0)", self.kind), parts.items(), strict=True)
+        )
+        summed, sums = with_before.selectExpr("*", f"STRUCT({so_far}) AS _so_far"), [f"_so_far.{one}" for one in parts]
+        if self.since is not None:
             here = quote(self.since)
             is_first, earlier = f"LAG(TRUE) OVER ({order}) IS NULL", f"LAG({here}) OVER ({order})"
             is_new = f"IF({is_first}, _before IS NOT NULL AND NOT (_was <=> {here}), NOT ({earlier} <=> {here}))"
-            counted_on = joined.selectExpr("*", f"{so_far} AS _so_far", f"{is_keyed} AND {is_new} AS _is_new")
-            start_total = f"LAST(IF(_is_new, CAST(_so_far - {own} AS {self.kind}), NULL), TRUE) OVER ({window})"
-            summed = counted_on.withColumn(
-                self.total, F.expr(f"CAST(_so_far - IF({is_keyed}, COALESCE({start_total}, 0), 0) AS {self.kind})")
+            start = ", ".join(f"CAST(_so_far.{n} - {part} AS {self.kind}) AS {n}" for n, part in parts.items())
+            summed = summed.selectExpr("*", f"{is_keyed} AND {is_new} AS _is_new").selectExpr(
+                "*", f"IF({is_keyed}, LAST(IF(_is_new, STRUCT({start}), NULL), TRUE) OVER ({window}), NULL) AS _start"
             )
-        counted = along(summed, self.key, self.total, rows)
+            sums = [f"(_so_far.{one} - COALESCE(_start.{one}, 0))" for one in parts]
+        with_total = summed.withColumn(self.total, F.expr(f"CAST({whole(sums)} AS {self.kind})"))
+        counted = along(with_total, self.key, self.total, rows)
         last = last_of_each(counted, key=self.key)
         columns = [column.name for column in self.table("t").columns]
         return Totals(
@@ -295,10 +299,9 @@ class RunningTotal:
             listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
             return f"FILTER(ARRAY({listed}), _one -> _one <= {value} AND (_earlier IS NULL OR _earlier < _one))"
         one = f"CAST('{self.every}' AS {self.kind})"
-        first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
-        last = f"{value} DIV {one}"
-        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), _n -> CAST(_n * {one} AS {self.kind}))"
-        crossed = f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
+        before, last = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one}", f"{value} DIV {one}"
+        multiples = f"TRANSFORM(SEQUENCE({before} + 1, {last}), _n -> CAST(_n * {one} AS {self.kind}))"
+        crossed = f"IF({last} > {before}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
         most = self.every * _MOST_CROSSINGS
         if not self.can_be(most):  # no total gets that far
             return crossed
@@ -320,7 +323,8 @@ class RunningTotal:
         """Whether a total can be exactly that number."""
         digits, scale = self.size
         units = Fraction(number) * 10**scale
-        return bool(units.denominator == 1 and abs(units) < (2**63 if self.kind == "BIGINT" else 10**digits))
+        least, most = (-(2**63), 2**63 - 1) if self.kind == "BIGINT" else (1 - 10**digits, 10**digits - 1)
+        return bool(units.denominator == 1 and least <= units <= most)
 
     @property
     def _total_ddl(self) -> str:

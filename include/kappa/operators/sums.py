@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kappa.errors import TopologyError
 from kappa.operators.parts import Part, Types, value_sql
@@ -17,6 +18,8 @@ _DIGITS_OF_QUOTIENTS = _DIGITS - 6
 _DIGITS_OF_ROOTS = 18
 #: Digits after the point up to which Spark multiplies sums without rounding them.
 _EXACT_SCALE = 3
+#: The greatest number of 32 binary digits.
+_LOW = (1 << 32) - 1
 #: Digits of integers, by type.
 _DIGITS_OF = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
@@ -24,11 +27,12 @@ _DIGITS_OF = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 def added(name: str, kind: str, of_row: str, undone: str, *, is_value: bool = False) -> Part:
     """A part that adds up over rows."""
     own = quote(name)
+    total = whole([f"SUM({part})" for part in split(own, kind)])
     return Part(
         name=name,
         type=kind,
         of_row=of_row,
-        of_parts=f"CAST(COALESCE(SUM({own}), 0) AS {kind})",
+        of_parts=f"CAST(COALESCE({total}, 0) AS {kind})",
         undone=undone,
         is_value=is_value,
     )
@@ -74,15 +78,15 @@ def mean(name: str, types: Types, column: str) -> tuple[Part, ...]:
     # Digits before the point come first: a mean has as many as the values.
     of_mean = min(longest, _DIGITS - digits + scale)
     kind = f"DECIMAL({min(_DIGITS, digits + 4)}, {of_mean})"
-    whole = f"CAST({quote(total.name)} AS DECIMAL(20, 0))" if size is None else quote(total.name)
+    dividend = f"CAST({quote(total.name)} AS DECIMAL(20, 0))" if size is None else quote(total.name)
     # A divisor of 20 digits: Spark gives a quotient as many integer digits as the dividend has, whatever the
     # divisor.
     divisor = f"CAST(NULLIF({quote(many.name)}, 0L) AS DECIMAL(20, 0))"
-    quotient = f"CAST({whole} / {divisor} AS {kind})"
+    quotient = f"CAST({dividend} / {divisor} AS {kind})"
     if min(_DIGITS, digits + 10) - scale > _DIGITS_OF_QUOTIENTS:
         # A sum of more digits is divided six places further right, where its quotient has room.
-        moved = _moved(_moved(whole, -6, f"DECIMAL({_DIGITS}, {scale + 6})") + f" / {divisor}", 6, kind)
-        quotient = f"COALESCE(CAST(TRY_DIVIDE({whole}, {divisor}) AS {kind}), {moved})"
+        moved = _moved(_moved(dividend, -6, f"DECIMAL({_DIGITS}, {scale + 6})") + f" / {divisor}", 6, kind)
+        quotient = f"COALESCE(CAST(TRY_DIVIDE({dividend}, {divisor}) AS {kind}), {moved})"
     revision = 1 if of_mean == longest else 2
     value = Part(name=name, type=kind, derived=quotient, is_value=True, revision=revision)
     return value, total, many
@@ -129,6 +133,23 @@ def spread(name: str, types: Types, column: str, what: str, of_variance: str) ->
     return value, many, total, squares
 
 
+def split(sql: str, kind: str) -> tuple[str, ...]:
+    """SQL of the parts of a number, each of which is added up by itself.
+
+    Those of a BIGINT have 32 binary digits, and the higher one the sign. A sum of the numbers themselves would fail in
+    an order in which it leaves what a BIGINT can be and comes back.
+    """
+    return (f"SHIFTRIGHT(CAST({sql} AS BIGINT), 32)", f"({sql} & {_LOW}L)") if kind == "BIGINT" else (sql,)
+
+
+def whole(sums: Sequence[str]) -> str:
+    """SQL of the number from sums of its parts; it fails where no BIGINT is that number."""
+    if len(sums) == 1:
+        return sums[0]
+    high, low = sums
+    return f"(({high} + SHIFTRIGHT({low}, 32)) * {_LOW + 1}L + ({low} & {_LOW}L))"
+
+
 def type_of_sum(column: Column) -> str:
     """The type of a sum of integers or of DECIMAL: that of :func:`kappa.operators.agg.sum`."""
     size = _DECIMAL.fullmatch(str(column.delta))
@@ -137,8 +158,8 @@ def type_of_sum(column: Column) -> str:
 
 def _variance(n: str, s: str, q: str, scale: int) -> str:
     """SQL of a variance from number, sum and sum of squares."""
-    whole = f"CAST({s} AS DECIMAL({_DIGITS}, {scale}))"
-    exact = f"TRY_SUBTRACT(TRY_MULTIPLY(CAST({n} AS DECIMAL(20, 0)), {q}), TRY_MULTIPLY({whole}, {whole}))"
+    total = f"CAST({s} AS DECIMAL({_DIGITS}, {scale}))"
+    exact = f"TRY_SUBTRACT(TRY_MULTIPLY(CAST({n} AS DECIMAL(20, 0)), {q}), TRY_MULTIPLY({total}, {total}))"
     rounded = f"GREATEST({n} * CAST({q} AS DOUBLE) - CAST({s} AS DOUBLE) * CAST({s} AS DOUBLE), 0D)"
     return f"COALESCE(CAST({exact} AS DOUBLE), {rounded}) / (CAST({n} AS DOUBLE) * ({n} - 1L))"
 

@@ -210,11 +210,14 @@ def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Tab
 
     if rows is None:
         return later
-    names, later = list(key), later.cast(rows.schema)
-    # The keys alone: a join takes no nested column along.
-    numbered = rows.select(names).append_column("_n", pa.array(np.arange(rows.num_rows)))
+    later = later.cast(rows.schema)
+    # The keys alone, since a join takes no nested column along, and by numbers: it takes a name that begins with a dot
+    # for a path.
+    numbers = [str(number) for number, _ in enumerate(key)]
+    own, others = (side.select(list(key)).rename_columns(numbers) for side in (rows, later))
+    own = own.append_column("row", pa.array(np.arange(rows.num_rows)))
     is_left = np.zeros(rows.num_rows, dtype=bool)
-    is_left[numbered.join(later.select(names), keys=names, join_type="left anti")["_n"].to_numpy()] = True
+    is_left[own.join(others, keys=numbers, join_type="left anti")["row"].to_numpy()] = True
     return pa.concat_tables([rows.filter(pa.array(is_left)), later])
 
 

@@ -5,10 +5,10 @@ Rows that are equal may still be sent otherwise: key, value and time of a record
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConfigError, DataLossError, SchemaRefusedError, TopologyError, first_line
@@ -48,6 +48,21 @@ class SentRecords:
     gaps: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Own:
+    """The records that slices sent to a topic that only their epoch writes to.
+
+    Attributes:
+        has: whether a record of the topic is one of them.
+        start: offsets before the first of them; none where only their times tell.
+        is_changelog: whether the topic is that of a table.
+    """
+
+    has: Callable[[Message], bool]
+    start: Offsets = field(default_factory=Offsets)
+    is_changelog: bool = False
+
+
 @dataclass(kw_only=True)
 class _Computed:
     """What the slices would send to a topic.
@@ -55,15 +70,15 @@ class _Computed:
     Attributes:
         digests: of key, value and, where the broker keeps that, the time of a record that has one of its own.
         settings: of the topic; none where they cannot be read.
-        first_ms: no record that the slices sent is earlier, epoch milliseconds.
-        is_changelog: whether it is that of a table.
+        first_ms: no record that they would send is earlier, epoch milliseconds.
+        own: the records that the slices sent, of a topic that only the epoch writes to.
         count: number of records.
     """
 
     digests: PagedKeys
     settings: Mapping[str, str]
     first_ms: int
-    is_changelog: bool
+    own: _Own | None
     count: int = 0
 
     @property
@@ -91,44 +106,63 @@ class _Computed:
 def compared(run: EpochRun, base: LedgerRow, rows: Sequence[LedgerRow], commits: Sequence[LedgerRow]) -> SentRecords:
     """Compare the records that slices sent with those that a run of other code would send.
 
-    A topic output must have each computed record as often. Of a changelog the newest record per key stays: each that is
-    there must be a computed one. Order and partitions are not compared.
+    A topic output must have each computed record as often, and one that only the epoch writes to no other records of
+    the slices. Of a changelog the newest record per key stays: each that is there must be a computed one. Order and
+    partitions are not compared.
 
     Args:
         run: the slices computed again.
-        base: the commit before them.
+        base: the row before them, a commit or a baseline.
         rows: their commits.
         commits: their commits in the run.
     """
     run = replace(run, scratch=Scratch())  # that of the run has the rows of its last slice
-    seqs = {row.seq for row in rows if row.logged}  # the number of one that is not logged may be that of the baseline
+    own = _own(run, base, rows)
     with ExitStack() as stack:
         topics: dict[str, _Computed] = {}
 
-        def add(records: Iterable[Record], *, is_changelog: bool) -> None:
-            for name, group in groupby(records, key=lambda record: record.topic):
-                if name not in topics:
-                    topics[name] = _Computed(
-                        digests=stack.enter_context(PagedKeys(run.engines.scratch)),
-                        settings=_settings(run, name),
-                        first_ms=milliseconds(base.at) - _SKEW_MS,
-                        is_changelog=is_changelog,
-                    )
-                topics[name].add(group)
+        def of(name: str) -> _Computed:
+            if name not in topics:
+                topics[name] = _Computed(
+                    digests=stack.enter_context(PagedKeys(run.engines.scratch)),
+                    settings=_settings(run, name),
+                    first_ms=milliseconds(base.at) - _SKEW_MS,
+                    own=own.get(name),
+                )
+            return topics[name]
 
+        for name in own:  # also where nothing would be sent
+            of(name)
         try:
             for was, now in zip(rows, commits, strict=True):
-                add(output_records(run, replace(now, sends=was.sends), now), is_changelog=False)
-                if was.logged:
-                    add(change_records(run, now, now), is_changelog=True)
+                changes = change_records(run, now, now) if was.logged else ()
+                records = chain(output_records(run, replace(now, sends=was.sends), now), changes)
+                for name, group in groupby(records, key=lambda record: record.topic):
+                    of(name).add(group)
         except SchemaRefusedError as error:
             return SentRecords(checks=(CheckResult(name="schemas of topics", ok=False, detail=first_line(error)),))
-        outcomes = [_outcome(run, name, computed, seqs) for name, computed in topics.items()]
+        outcomes = [_outcome(run, name, computed) for name, computed in topics.items()]
     return SentRecords(
         records=sum(one.records for one in outcomes),
         checks=tuple(check for one in outcomes for check in one.checks),
         gaps=tuple(gap for one in outcomes for gap in one.gaps),
     )
+
+
+def _own(run: EpochRun, base: LedgerRow, rows: Sequence[LedgerRow]) -> dict[str, _Own]:
+    """What slices sent to the changelogs and the versioned topics of their epoch, by topic, as the ledger says it."""
+    seqs = {row.seq for row in rows if row.logged}  # the number of one that is not logged may be that of the baseline
+    logged = _Own(has=lambda message: seq_of(message) in seqs, is_changelog=True)
+    own = {run.paths.changelog(table.name): logged for table in run.topology.tables if seqs}
+    begin, end = (Offsets.from_json(row.detail.get("sent", {})) for row in (base, rows[-1]))
+
+    def is_sent(message: Message) -> bool:
+        topic, partition, offset = str(message.topic()), message.partition() or 0, message.offset() or 0
+        return (begin.get(topic, partition) or 0) <= offset < (end.get(topic, partition) or 0)
+
+    if "sent" in base.detail:  # earlier platforms did not keep it
+        own |= {topic: _Own(has=is_sent, start=begin.only([topic])) for topic in end.topics}
+    return own
 
 
 def _settings(run: EpochRun, topic: str) -> Mapping[str, str]:
@@ -142,17 +176,28 @@ def _digest(key: bytes | None, value: bytes | None, timestamp_ms: int | None) ->
     return digest(key, value, None if timestamp_ms is None else b"%d" % timestamp_ms)
 
 
-def _outcome(run: EpochRun, topic: str, computed: _Computed, seqs: Collection[int]) -> SentRecords:
+def _outcome(run: EpochRun, topic: str, computed: _Computed) -> SentRecords:
+    own, equal, others = computed.own, 0, 0
     try:
         since = _since(run, topic)
-        start = run.engines.broker.offsets_for_time([topic], computed.first_ms, since)
-        messages = _messages(run, topic, start)
-        if computed.is_changelog:
-            return _of_changelog(topic, computed, seqs, messages)
-        equal = sum(map(computed.take, messages))
+        if own is not None and own.start:
+            start = Offsets.of((at, max(offset, own.start.get(*at) or 0)) for at, offset in since.items())
+        else:
+            start = run.engines.broker.offsets_for_time([topic], computed.first_ms, since)
+        for message in _messages(run, topic, start):
+            if own is not None and not own.has(message):
+                continue
+            if computed.take(message):
+                equal += 1
+            else:
+                others += 1
     except _UNREADABLE as error:
         return SentRecords(gaps=(f"What was sent to topic {topic} cannot be read: {first_line(error)}",))
-    if equal == computed.count:
+    name = f"records of topic {topic}"
+    if own is not None and others:
+        detail = f"{others:,} of {equal + others:,} records would not be sent, or with another key, value or time"
+        return SentRecords(records=equal, checks=(CheckResult(name=name, ok=False, detail=detail),))
+    if equal == computed.count or (own is not None and own.is_changelog):
         return SentRecords(records=equal)
     missing = f"{computed.count - equal:,} of {computed.count:,} records"
     may_lack = any(0 < offset <= since[at] for at, offset in start.items())
@@ -160,18 +205,7 @@ def _outcome(run: EpochRun, topic: str, computed: _Computed, seqs: Collection[in
         gap = f"{missing} are not in topic {topic} as they would be sent: compaction or retention may have removed them"
         return SentRecords(records=equal, gaps=(f"{gap}.",))
     detail = f"{missing} would be sent with another key, value or time"
-    return SentRecords(records=equal, checks=(CheckResult(name=f"records of topic {topic}", ok=False, detail=detail),))
-
-
-def _of_changelog(topic: str, computed: _Computed, seqs: Collection[int], messages: Iterable[Message]) -> SentRecords:
-    count, equal = 0, 0
-    for message in messages:
-        if seq_of(message) in seqs:
-            count, equal = count + 1, equal + computed.take(message)
-    if equal == count:
-        return SentRecords(records=equal)
-    detail = f"{count - equal:,} of {count:,} records would be sent with another key or value"
-    return SentRecords(records=equal, checks=(CheckResult(name=f"records of topic {topic}", ok=False, detail=detail),))
+    return SentRecords(records=equal, checks=(CheckResult(name=name, ok=False, detail=detail),))
 
 
 def _since(run: EpochRun, topic: str) -> Offsets:

@@ -227,7 +227,9 @@ def _compared(
             total += count
             checks += differences
     if not checks:  # other rows are sent otherwise in any case
-        sent = sent_records.compared(second, base, rows, commits)
+        baseline = state.baseline  # at the same place as a commit, it is after that
+        before = base if baseline is None or baseline.seq != base.seq else baseline
+        sent = sent_records.compared(second, before, rows, commits)
         checks, gaps = list(sent.checks), [*gaps, *sent.gaps]
     return _Comparison(report=report, checks=tuple(checks), rows=total, gaps=tuple(gaps))
 

@@ -266,9 +266,9 @@ def _untimely(
     if not source.has_event_time or source.time is None or source.is_wall_clock:
         return pa.nulls(len(timestamps), pa.string())
     own = columns[source.time]
-    is_millis = pa.types.is_integer(own.type)
-    millis = own if is_millis else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
-    times = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
+    unit = 1 if pa.types.is_integer(own.type) else 1000
+    units = own if unit == 1 else pc.cast(own, pa.timestamp("us", "UTC")).cast("int64")
+    times = pc.fill_null(units, 0).to_numpy(zero_copy_only=False) // unit
     latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + source.ahead_ms
     is_absent = ~is_timeless & _is_absent(own)
     is_far = ~is_timeless & ((times > latest) | (times < EARLIEST_MS))

@@ -129,10 +129,11 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
     """
     if column is None:
         return repeat(None, rows.num_rows)
-    times = rows[column]
+    times, unit = rows[column], 1
     if pa.types.is_timestamp(times.type):
-        times = pc.divide(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000)
-    millis: list[int | None] = pc.if_else(pc.less(times, 0), None, times).to_pylist()
+        times, unit = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000
+    # Which are too early is asked first: a quotient of Arrow is cut towards 0.
+    millis: list[int | None] = pc.divide(pc.if_else(pc.less(times, 0), None, times), unit).to_pylist()
     return millis
 
 

@@ -235,7 +235,7 @@ def _change_windows(
     folder = planned.detail[DETAIL]["folder"]
     live, again = closed_windows(run, committed, table, folder, begin, end)
     key = list(table.key)
-    odd = live.join(again.select(*quoted(key)), on=key, how="left_anti").select(*live.columns)
+    odd = live.join(again.select(*quoted(key)), on=key, how="left_anti").select(*quoted(live.columns))
     rows = again.exceptAll(live).withColumn("_deleted", F.lit(False))
     rows = rows.unionByName(odd.withColumn("_deleted", F.lit(True)))
     rows = rows.withColumn("_seq", F.lit(planned.seq).cast("bigint"))

@@ -11,6 +11,7 @@ from kappa.operators import agg, origin
 from kappa.operators.bound import RowsOperator, cuts_along, declared_as, emission, with_event_time
 from kappa.operators.frames import check_rows, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
+from kappa.operators.parts import Part, Types
 from kappa.operators.sequence import in_order
 from kappa.operators.timed.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.timed.sessions import SessionWindow, sessions_of
@@ -267,4 +268,14 @@ def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow
     check_names([column.name for column in keys], "deduplicate with emit='final'", _OWN)
     record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])
     rows_of_runs = f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>"
-    return sessions_of(rows_of_runs, [column.name for column in keys], within, {_FIRST: agg.min(_FIRST)})
+    return sessions_of(rows_of_runs, [column.name for column in keys], within, {_FIRST: _first()})
+
+
+def _first() -> agg.Aggregate:
+    """The least row as it is, where :func:`kappa.operators.agg.min` gives zeros without a sign."""
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        own = quote(name)
+        return (Part(name=name, type=types[name].type, of_row=own, of_parts=f"MIN({own})", is_value=True),)
+
+    return agg.Aggregate(text=agg.min(_FIRST).text, parts=parts, columns=(_FIRST,))

@@ -209,7 +209,8 @@ def _earlier(name: str, ms: int, rows: pa.Table) -> pa.ChunkedArray | None:
 
 
 def _counted_in_memory(rows: pa.Table, rules: Sequence[Rule], key: Sequence[str]) -> EffectTally:
-    keys = rows.group_by(list(key)).aggregate([]).num_rows if key else 0
+    # Arrow takes a text that begins with a dot for a path.
+    keys = rows.group_by([(name,) for name in key]).aggregate([]).num_rows if key else 0
     return EffectTally(rows=rows.num_rows, keys=keys, refused=[rule.count(rows) for rule in rules])
 
 

@@ -56,7 +56,7 @@ def _nulls_at(values: pa.Array, path: Path) -> pa.Array:
     if not path:
         return values.is_null()
     if path[0] is not None:
-        return pc.and_(values.is_valid(), _nulls_at(pc.struct_field(values, path[0]), path[1:]))
+        return pc.and_(values.is_valid(), _nulls_at(pc.struct_field(values, [path[0]]), path[1:]))
     if pa.types.is_map(values.type):
         entries = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
         values = values.cast(pa.list_(entries))

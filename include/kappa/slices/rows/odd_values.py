@@ -78,7 +78,7 @@ def _mask(odd: Odd, values: pa.Array) -> pa.Array:
     mask = pa.array(np.zeros(len(values), np.bool_))
     if pa.types.is_struct(kind):
         for field in kind:
-            mask = pc.or_(mask, _mask(odd, pc.struct_field(values, field.name)))
+            mask = pc.or_(mask, _mask(odd, pc.struct_field(values, [field.name])))
     elif pa.types.is_map(kind):
         entries = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         mask = _mask(odd, values.cast(pa.list_(entries)))

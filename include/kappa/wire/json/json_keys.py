@@ -77,12 +77,12 @@ def _row(key: bytes, kind: pa.StructType, row_of: Convert) -> Any:
 def _wrapped(column: pa.Field, text: str) -> bytes:
     """A JSON object with a key's text as its only field."""
     value = orjson.dumps(text)
-    if pa.types.is_temporal(column.type):
-        if len(text) > 2 and text[0] == text[-1] == '"':
-            value = orjson.dumps(text[1:-1])
-    elif text in _WORDS:
+    is_time, is_quoted = pa.types.is_temporal(column.type), len(text) > 2 and text[0] == text[-1] == '"'
+    if is_quoted and (is_time or pa.types.is_floating(column.type)):
+        value = orjson.dumps(text[1:-1])
+    elif text in _WORDS and not is_time:
         value = text.encode()
-    elif number := _NUMBER.fullmatch(text):
+    elif (number := _NUMBER.fullmatch(text)) and not is_time:
         value = "".join(number.groups("")).encode()
     return b"{" + orjson.dumps(column.name) + b":" + value + b"}"
 
