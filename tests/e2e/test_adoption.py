@@ -145,8 +145,10 @@ def test_the_log_of_a_table_says_which_batch_it_holds(machine: Rig, tmp_path: Pa
     first = {f"{topic}[{partition}]={offset}" for (topic, partition), offset in ends.items()}
     machine.produce(AFTER)
     job.run()
-    with pytest.raises(RefusedError, match="The job keeps state in"):
+    with pytest.raises(RefusedError) as refused:
         machine.output_of(*words_of(machine, job, f"{ADOPT} --execute"))
+    (finding,) = refused.value.data["findings"]
+    assert "The job keeps state in" in finding and "adopted-job-keeps-state" in finding
     words = [*words_of(machine, job, ADOPT), "--allow", "adopted-job-keeps-state"]
     now = {f"{t}[{p}]={offset}" for (t, p), offset in machine.kafka.stable_offsets([machine.topic]).items()}
     folder = Path(job.checkpoint)
