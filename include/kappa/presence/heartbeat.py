@@ -192,7 +192,7 @@ def _overwrite(path: str, text: bytes) -> None:
 
 
 def process_start(pid: int) -> int:
-    """Start of a process in clock ticks since boot, 0 when it is gone, hidden or a zombie (proc(5), fields 3 and 22)."""
+    """Start of a process in clock ticks since boot, 0 when it is gone, hidden, or a zombie (proc(5), fields 3, 22)."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, PermissionError, ProcessLookupError):
