@@ -242,7 +242,7 @@ class ConflictError(Transient):
 
 
 #: Errors of what is stored of one epoch: they must not hide the others.
-UNREADABLE = (DamagedTableError, NewerFormatError)
+UNREADABLE = (DamagedTableError, NewerFormatError, OSError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
 

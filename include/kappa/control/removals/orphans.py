@@ -20,7 +20,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals import served_tables
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
-from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, NewerFormatError
+from kappa.errors import UNREADABLE, ConflictError, LakeUnreachableError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, epochs_history, plan_file, query_checkpoints
@@ -193,7 +193,7 @@ def seal(ledger: str) -> None:
     except LakeUnreachableError as error:
         if error.__cause__ is None or is_outage(error.__cause__):
             raise
-    except (DamagedTableError, LedgerError, NewerFormatError, OSError):
+    except (LedgerError, *UNREADABLE):
         return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
@@ -212,7 +212,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
             if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
             codes |= epoch.codes
-            with suppress(NewerFormatError):
+            with suppress(*UNREADABLE):
                 beat = heartbeat.read(paths.heartbeat)
                 codes |= {beat.code} if beat else set()
     return codes
