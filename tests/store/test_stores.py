@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -409,6 +412,33 @@ def test_an_empty_folder_is_there_on_a_disk(local: Place) -> None:
     local.store.make_folder(local.file("a/b"))
     assert local.store.folders(local.file("a")) == ["b"]
     assert local.names() == []
+
+
+#: Writes in each way that is to outlive a power loss.
+DURABLE = """
+import sys
+from kappa.record.ledger import Ledger
+from kappa.store.local import LocalStore
+lake, store = sys.argv[1], LocalStore()
+store.receive(f"{lake}/_kappa/received", iter([b"1"]), 1)
+store.put(f"{lake}/_kappa/put", b"1", is_durable=True)
+assert store.create(f"{lake}/_kappa/created", b"1")
+Ledger(f"{lake}/_kappa/epochs").create()
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+def test_a_folder_above_a_lake_need_not_be_readable(tmp_path: Path) -> None:
+    above = tmp_path / "home"
+    above.mkdir()
+    above.chmod(0o311)
+    # Without the right to pass over the modes of files root is a user like others.
+    as_user = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*as_user, sys.executable, "-c", DURABLE, str(above / "lake")]
+    written = subprocess.run(command, capture_output=True, text=True, check=False)
+    above.chmod(0o755)
+    assert written.returncode == 0, written.stderr
+    assert {file.name for file in (above / "lake/_kappa").iterdir()} == {"received", "put", "created", "epochs"}
 
 
 @pytest.mark.parametrize("is_durable", [False, True])

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -173,17 +173,23 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+def fsync_names(folders: Iterable[Path]) -> None:
+    """Bring the names in folders to the disk; folders above a lake may be closed to this user, as /home often is."""
+    for folder in folders:
+        with contextlib.suppress(PermissionError):
+            fsync(folder)
+
+
 def _make_durable_folder(folder: Path) -> None:
     """Make a folder and those above it, if they are missing."""
     if not folder.is_dir():
         _make_durable_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        fsync(folder.parent)
+        fsync_names([folder.parent])
 
 
 def _sync_folders(file: Path) -> None:
-    for folder in (file.parent, *file.parent.parents[:_NEW_FOLDERS]):
-        fsync(folder)
+    fsync_names((file.parent, *file.parent.parents[:_NEW_FOLDERS]))
 
 
 def _raise_unless_gone(error: OSError) -> None:
