@@ -306,7 +306,7 @@ def test_a_removed_file_is_gone_and_its_neighbours_are_not(place: Place) -> None
 
 def test_a_removed_folder_is_gone_and_its_neighbours_are_not(place: Place) -> None:
     put(place, "a/1", "a/b/2", "a/_delta_log/0.json", "a-b/3", "ab/4")
-    place.store.delete_folder(place.file("a"))
+    assert place.store.delete_folder(place.file("a"))
     assert place.names() == ["a-b/3", "ab/4"]
     assert place.store.folders(place.folder) == ["a-b", "ab"]
 

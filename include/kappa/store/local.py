@@ -127,14 +127,15 @@ class LocalStore:
         """See :class:`~kappa.store.store.Store`."""
         Path(path).unlink(missing_ok=True)
 
-    def delete_folder(self, path: str) -> None:
-        """See :class:`~kappa.store.store.Store`. What cannot be removed stays."""
+    def delete_folder(self, path: str) -> bool:
+        """See :class:`~kappa.store.store.Store`."""
         files = (f"{root}/{name}" for root, _, names in os.walk(path) for name in names)
         for paths in removal_order(files if not Path(path).is_symlink() else ()):
             for file in paths:
                 with contextlib.suppress(OSError):
                     self.delete(file)
         shutil.rmtree(path, ignore_errors=True)
+        return not os.path.lexists(path)
 
     def delete_empty(self, folder: str) -> None:
         """See :class:`~kappa.store.store.Store`."""

@@ -120,12 +120,13 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
                 topology, _, _ = folder.rpartition("/")
                 number = int(name.removeprefix("_e"))
                 paths = EpochPaths(lake=config.lake, topology=topology.rpartition("/")[2], epoch=number)
-                served_tables.remove_table(folder, paths)
+                is_gone = served_tables.remove_table(folder, paths)
             else:
                 if item.kind == "epoch folder":
                     seal(f"{item.name}/ledger")
-                store.delete_folder(item.name)
-            removed.append(item)
+                is_gone = store.delete_folder(item.name)
+            if is_gone:
+                removed.append(item)
         elif item.kind == "code":
             # What a writer left half way is named after code too, with more after it: and no record names that.
             code = item.name.rpartition("/")[2].removesuffix(".zip")
