@@ -206,7 +206,7 @@ class SchemaRefusedError(Terminal):
 
 
 class LakeRefusedError(Terminal):
-    """The object store of the lake refuses this process: wrong keys, or a policy."""
+    """The store of the lake refuses this process: wrong keys, a policy, or the mode of a file."""
 
 
 class DisagreementError(Terminal):
