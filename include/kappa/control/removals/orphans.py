@@ -30,6 +30,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
+from kappa.store.address import is_remote
 from kappa.store.local import LocalStore
 from kappa.store.outages import is_outage
 from kappa.store.store import StoredFile
@@ -79,8 +80,9 @@ def find(
             put(kind, name, judge.fate_of_name(name), None)
     for folder, topology, number in _epoch_folders(config.lake):
         fate = judge.fate(topology, number)
-        if fate.reason:
-            put("epoch folder", folder, fate, _size(folder))
+        files = _sorted_files(folder) if fate.reason else []
+        if files or not is_remote(folder):  # programs make objects for folders on S3, which no client of Kappa removes
+            put("epoch folder", folder, fate, sum(file.size for file in files))
     for file in _files_like(f"{config.home}/logs/x.log"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
