@@ -458,6 +458,15 @@ def test_a_folder_on_a_disk_is_discarded_by_its_own_age(local: Place) -> None:
     assert list(Path(local.folder).iterdir()) == []
 
 
+def test_a_folder_is_discarded_beside_what_a_killed_process_of_this_number_left(local: Place) -> None:
+    """The processes of containers have the same few numbers."""
+    left = f"code.{os.getpid()}.tmp/a"
+    put(local, "code/a", left)
+    os.utime(local.file("code"), (0, 0))
+    assert local.store.discard(local.file("code"), clock.now() - timedelta(hours=1))
+    assert local.names() == [left]
+
+
 def test_a_file_that_is_refreshed_while_it_is_discarded_stays(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     path, before = local.file("file"), clock.now() - SECOND
     local.store.put(path, b"one")

@@ -149,7 +149,7 @@ class LocalStore:
         it before, and it is put back, or finds it missing and writes it anew.
         """
         file = Path(path)
-        aside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+        aside = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
         try:
             file.rename(aside)
         except FileNotFoundError:
