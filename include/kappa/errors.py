@@ -206,7 +206,7 @@ class SchemaRefusedError(Terminal):
 
 
 class LakeRefusedError(Terminal):
-    """The object store of the lake refuses this process: wrong keys, or a policy."""
+    """The store of the lake refuses this process: wrong keys, a policy, or the mode of a file."""
 
 
 class DisagreementError(Terminal):
@@ -242,7 +242,7 @@ class ConflictError(Transient):
 
 
 #: Errors of what is stored of one epoch: they must not hide the others.
-UNREADABLE = (DamagedTableError, NewerFormatError, LedgerError)
+UNREADABLE = (DamagedTableError, NewerFormatError, LedgerError, OSError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
 

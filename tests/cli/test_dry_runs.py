@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from typer.testing import CliRunner
 
 from kappa.cli import app
@@ -247,6 +248,29 @@ class TestWithABroker:
             assert line.split() == ["dry.longest", "1", "0", "delete", "P36500D", "-", "-"]
         finally:
             kafka.delete_topics(["dry.longest"])
+
+    def test_a_topic_keeps_records_forever_whatever_the_brokers_do_by_default(self, run: Run, kafka: Broker) -> None:
+        try:
+            assert "retention forever" in run("topics", "create", "dry.kept", "--execute").output
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            (answer,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "dry.kept")]).values()
+            own = {
+                name: entry.value
+                for name, entry in answer.result().items()
+                if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            }
+            assert (own.get("retention.ms"), own.get("retention.bytes")) == ("-1", "-1")
+        finally:
+            kafka.delete_topics(["dry.kept"])
+
+    def test_a_size_from_which_on_records_are_dropped_is_listed(self, run: Run, kafka: Broker) -> None:
+        kafka.create_topic("dry.dropping", 1, {"retention.ms": "-1", "retention.bytes": "1048576"})
+        try:
+            listed = run("topics", "list").output
+            line = next(line for line in listed.splitlines() if line.startswith("dry.dropping"))
+            assert "forever, 1,048,576 bytes per partition" in line
+        finally:
+            kafka.delete_topics(["dry.dropping"])
 
     def test_a_setting_that_is_no_number_is_refused_and_an_empty_one_is_the_brokers(self, run: Run) -> None:
         refused = run("topics", "create", "dry.audit", "--config", "retention.ms=7d").error

@@ -20,6 +20,7 @@ from kappa.config import Config
 from kappa.control.removals.leftovers import Inventory, Leftover, Present
 from kappa.control.removals.orphans import GRACE, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
+from kappa.errors import LakeUnreachableError
 from kappa.names import EpochPaths, code_file, epochs_history, plan_file, query_checkpoints
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
@@ -347,6 +348,20 @@ def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(confi
     assert files(config) - before == left
 
 
+def test_what_stays_where_it_is_does_not_count_as_removed(config: Config) -> None:
+    """Folders that somebody moved to a larger disk: nothing follows the links to them."""
+    linked = [paths(config, 3).root, paths(config, 4).table("rewards")]
+    for number, link in enumerate(linked):
+        write(f"{config.home}/disk/{number}/part.parquet")
+        Path(link).parent.mkdir(parents=True, exist_ok=True)
+        Path(link).symlink_to(f"{config.home}/disk/{number}")
+    write(f"{paths(config, 5).root}/ledger/part.parquet")
+    leftovers = look(config).leftovers
+    assert {item.name for item in leftovers} == {*linked, paths(config, 5).root}
+    assert {item.name for item in remove(config, leftovers, present())} == {paths(config, 5).root}
+    assert look(config).leftovers == tuple(item for item in leftovers if item.name in linked)
+
+
 def test_files_of_others_beside_plans_code_and_logs_stay(config: Config) -> None:
     everything(config)
     before = names_of(look(config, after=OLD))
@@ -426,6 +441,19 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         kafka.delete_topics(name for name in names if name.endswith(".markers"))
         for name in kafka.groups(f"kappa.{prefix}"):
             kafka.delete_group(name)
+
+
+@pytest.mark.broker
+def test_an_epoch_whose_files_stay_is_given_up_with_an_error_that_names_them(config: Config, kafka: Broker) -> None:
+    config = replace(config, bootstrap_servers=kafka.bootstrap_servers)
+    root = Path(paths(config, 7).root)
+    write(f"{config.home}/disk/part.parquet")
+    root.parent.mkdir(exist_ok=True)
+    root.symlink_to(f"{config.home}/disk")
+    with pytest.raises(LakeUnreachableError, match=f"Epoch 7 of 'a.b' is ABORTED; files of it stay in {root}"):
+        control.abort(config, "a.b", 7, actor="test", reason="wrong")
+    root.unlink()
+    control.abort(config, "a.b", 7, actor="test", reason="wrong")
 
 
 @pytest.mark.broker

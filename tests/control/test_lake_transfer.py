@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.damages import drain
 from support.live_lake import NAME, open_run
 from support.moved_lakes import Places, contents, copied, full_lake, is_open, places, write
 from support.s3_server import S3Server
@@ -20,7 +21,7 @@ from kappa.archive.writer import Archiver
 from kappa.control.lakes import inventory, moving, transfer
 from kappa.control.lakes.transfer import Freight
 from kappa.control.lakes.writers import Writers
-from kappa.errors import LakeMovedError, LakeUnreachableError, RefusedError
+from kappa.errors import DamagedTableError, LakeMovedError, LakeUnreachableError, RefusedError
 from kappa.names import ArchivePaths, EpochPaths
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -130,6 +131,15 @@ def test_a_folder_that_cannot_be_listed_is_named(disk: Places, monkeypatch: pyte
     monkeypatch.setattr(os, "scandir", guarded)  # this user may be root, whom no right keeps out
     with pytest.raises(LakeUnreachableError, match=r"lost\+found cannot be listed: Permission denied"):
         moving.copy(disk.config, disk.target, actor="ann")
+
+
+def test_a_lake_with_a_damaged_ledger_is_not_closed(disk: Places) -> None:
+    ledger = EpochPaths(lake=disk.config.lake, topology=NAME, epoch=1).ledger
+    reason = drain(max(Path(f"{ledger}/_delta_log").glob("*.json")))
+    for _ in range(2):
+        with pytest.raises(DamagedTableError, match=reason):
+            moving.copy(disk.config, disk.target, actor="ann")
+        assert is_open(disk.config.lake)
 
 
 # Who writes meanwhile

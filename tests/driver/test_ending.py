@@ -45,6 +45,21 @@ def test_a_process_that_is_no_driver_is_not_ended(config: Config) -> None:
         assert other.poll() is None
 
 
+def test_a_driver_whose_process_is_not_seen_from_here_is_named_and_not_waited_for(config: Config) -> None:
+    patient = replace(config, stale_seconds=1.0)
+    write_heartbeat(config, os.getppid())
+    path = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=1).heartbeat
+    beat = heartbeat.read(path)
+    assert beat is not None
+    elsewhere = replace(beat, pids=beat.pids + 1)  # of a container that has this host's name
+    beating = heartbeat.Beating(path, elsewhere, 0.05, lambda: True)
+    try:
+        with pytest.raises(KappaError, match=f"on {beat.host} does not end. End process {beat.pid} there"):
+            await_end(patient, TOPOLOGY, 1)
+    finally:
+        beating.close()
+
+
 def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from kappa.config import Config
 from kappa.driver.processes.host import host
 from kappa.driver.processes.targets import targets
 from kappa.errors import DriverNotRunningError
-from kappa.names import EpochPaths
+from kappa.names import EpochPaths, code_file
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -133,27 +135,45 @@ def test_a_running_driver_writes_its_heartbeat_anew(config: Config, text: str) -
     assert after is not None and after.writer == "me"
 
 
-def test_a_heartbeat_of_newer_code_hides_no_other_driver(config: Config) -> None:
-    other = second(config)
+def newer(config: Config) -> None:
     put(config, NAME, '{"format": 99}')
+
+
+def closed(config: Config) -> None:
+    """What the system refuses to read, whoever the user of the tests is."""
+    Path(EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat).mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"), [(newer, r": A heartbeat in .*format 99"), (closed, r".*Is a directory.*heartbeat\.json")]
+)
+def test_a_heartbeat_that_cannot_be_read_hides_no_other_driver(
+    config: Config, spoil: Callable[[Config], None], reason: str
+) -> None:
+    other = second(config)
+    spoil(config)
     message = str(check(config).exception)
-    assert f"The driver of epoch 1 of '{NAME}' is not readable: A heartbeat in " in message and "format 99" in message
+    assert re.search(f"The driver of epoch 1 of '{NAME}' is not readable{reason}", message)
     assert other not in message
     assert [entry["labels"]["topology"] for entry in targets(config)] == [other]
     result = CliRunner().invoke(app, ["status"], env=config.to_env())
     assert result.exit_code == 0 and other in result.output and NAME in result.output, result.output
 
 
-def test_a_host_looks_after_the_others_beside_a_heartbeat_of_newer_code(config: Config) -> None:
+@pytest.mark.parametrize("spoil", [newer, closed])
+def test_a_host_looks_after_the_others_beside_a_heartbeat_that_cannot_be_read(
+    config: Config, spoil: Callable[[Config], None]
+) -> None:
     """It starts what is missing: here a driver whose start fails, which the host counts and tries again."""
     other = second(config)
-    put(config, NAME, '{"format": 99}')
+    spoil(config)
+    Path(code_file(config.lake, "code")).mkdir(parents=True)
     put(config, other, "{}")
     stopping, looks = threading.Event(), []
     with structlog.testing.capture_logs() as lines:
         thread = threading.Thread(target=host, args=(config, stopping))
         thread.start()
-        while not (looks := [line for line in lines if line["event"] == "starting"]):
+        while len(looks := [line for line in lines if line["event"] == "starting"]) < 2:
             assert thread.is_alive(), lines
             stopping.wait(0.05)
         stopping.set()

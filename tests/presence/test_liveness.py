@@ -171,6 +171,31 @@ def test_a_driver_in_another_pid_namespace_of_this_host_is_alive(path: str) -> N
         process.stdin.close()
 
 
+#: Looks at the heartbeat of a process that this user may not see, then at that of one that is gone.
+LOOKS = """
+import sys
+from dataclasses import replace
+from kappa.presence import heartbeat, liveness
+path, pid = sys.argv[1], int(sys.argv[2])
+for number in (pid, 2**22 + 1):
+    beat = replace(heartbeat.this_process("w", "c"), pid=number, started=7)
+    heartbeat.write(path, beat)
+    print(liveness.look(path, 15.0).state, beat.may_be_ended)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+@pytest.mark.parametrize("hidepid", [1, 2])
+def test_a_driver_of_another_user_that_the_system_hides_is_alive(path: str, hidepid: int) -> None:
+    script = (
+        f"mount -t proc -o hidepid={hidepid} proc /proc; setpriv --reuid=65534 --clear-groups sleep 60 & "
+        'exec setpriv --regid=65534 --clear-groups --bounding-set=-sys_ptrace,-kill "$0" -c "$1" "$2" $!'
+    )
+    command = ["unshare", "-mpf", "sh", "-euc", script, sys.executable, LOOKS, path]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines() == ["alive False", "dead False"]
+
+
 CLAIMANT = "elsewhere:1:0123abcd"
 
 

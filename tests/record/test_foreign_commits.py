@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.slices import Epoch
 from kappa import clock
 from kappa.config import Config
 from kappa.delta import queries, tables, vacuum
+from kappa.delta.damage import entry_of
 from kappa.delta.log_state import state_of
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
@@ -96,6 +98,23 @@ def test_rows_added_by_another_program_are_named_and_removed(epoch: Epoch) -> No
     rows = pa.table({"id": ["z"], "select": pa.array([0], pa.int32()), "total": [1]})
     write_deltalake(epoch.paths.table("sums"), rows, mode="append")
     with pytest.raises(ForeignCommitError, match="WRITE"):
+        epoch.run.look_at_commits()
+    foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
+    assert newest(epoch, "tables/sums") == before
+
+
+@pytest.mark.parametrize("timestamp", [1764430000000000, -(2**62), "2026-11-29T12:00:00Z", None])
+def test_a_commit_of_another_program_with_another_kind_of_time_is_undone_too(epoch: Epoch, timestamp: object) -> None:
+    before = newest(epoch, "tables/sums")
+    table = DeltaTable(epoch.paths.table("sums"))
+    table.delete("id = 'a'")
+    entry = Path(entry_of(epoch.paths.table("sums"), table.version()))
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = timestamp
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(ForeignCommitError, match=r"\(DELETE, by "):
         epoch.run.look_at_commits()
     foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
     assert newest(epoch, "tables/sums") == before

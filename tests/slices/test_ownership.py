@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from support.airflow_stack import wait_for
 from support.epochs import read_messages
 
 from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
+from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Sender
 from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
 from kappa.slices.topics import changelog, ownership, turns
 from kappa.wire.encoding import Record
 
@@ -78,6 +82,36 @@ def test_one_of_many_lakes_that_claim_at_once_owns_the_names_for_ever(kafka: Bro
     owner = ownership.owner(kafka, paths)
     assert owner is not None and (owner.lake, owner.path) == (winner, f"/{winner}")
     assert kafka.topics(f"{paths.name}.") == (paths.markers,) and kafka.groups(paths.name) == ()
+
+
+def test_claims_and_markers_are_read_where_their_topic_got_more_partitions(
+    kafka: Broker, paths: EpochPaths, tmp_path: Path
+) -> None:
+    changelog.create_markers(kafka, paths)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_partitions([NewPartitions(paths.markers, 12)])[paths.markers].result()
+    wait_for(lambda: kafka.partitions(paths.markers) == 12, 30, "the partitions are there")
+    ownership.claim(kafka, paths, "mine")
+    of_slice = Marker(
+        seq=2,
+        end=Offsets({"pos": {0: 2}}),
+        max_timestamps={},
+        topic_ids={},
+        shapes={},
+        code="c",
+        topology_version="1",
+        sends="live",
+        lake="mine",
+    )
+    with Sender(kafka.bootstrap_servers, paths.name, paths.name) as sender:
+        sender.init()
+        sender.send([markers.record(paths, of_slice)], None)
+        sender.init()  # returns when it is readable
+    assert markers.read(kafka, paths) == of_slice
+    turns.supersede(config(paths, kafka, tmp_path), paths.topology, 1, by=2)
+    marker = markers.read(kafka, paths)
+    assert marker is not None and marker.superseded_by == 2
+    assert {partition for (_, partition), end in kafka.high_watermarks([paths.markers]).items() if end} == {0}
 
 
 def test_a_late_claim_is_not_a_marker_and_changes_nothing(kafka: Broker, paths: EpochPaths) -> None:

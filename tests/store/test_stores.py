@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -303,7 +306,7 @@ def test_a_removed_file_is_gone_and_its_neighbours_are_not(place: Place) -> None
 
 def test_a_removed_folder_is_gone_and_its_neighbours_are_not(place: Place) -> None:
     put(place, "a/1", "a/b/2", "a/_delta_log/0.json", "a-b/3", "ab/4")
-    place.store.delete_folder(place.file("a"))
+    assert place.store.delete_folder(place.file("a"))
     assert place.names() == ["a-b/3", "ab/4"]
     assert place.store.folders(place.folder) == ["a-b", "ab"]
 
@@ -411,6 +414,33 @@ def test_an_empty_folder_is_there_on_a_disk(local: Place) -> None:
     assert local.names() == []
 
 
+#: Writes in each way that is to outlive a power loss.
+DURABLE = """
+import sys
+from kappa.record.ledger import Ledger
+from kappa.store.local import LocalStore
+lake, store = sys.argv[1], LocalStore()
+store.receive(f"{lake}/_kappa/received", iter([b"1"]), 1)
+store.put(f"{lake}/_kappa/put", b"1", is_durable=True)
+assert store.create(f"{lake}/_kappa/created", b"1")
+Ledger(f"{lake}/_kappa/epochs").create()
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+def test_a_folder_above_a_lake_need_not_be_readable(tmp_path: Path) -> None:
+    above = tmp_path / "home"
+    above.mkdir()
+    above.chmod(0o311)
+    # Without the right to pass over the modes of files root is a user like others.
+    as_user = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*as_user, sys.executable, "-c", DURABLE, str(above / "lake")]
+    written = subprocess.run(command, capture_output=True, text=True, check=False)
+    above.chmod(0o755)
+    assert written.returncode == 0, written.stderr
+    assert {file.name for file in (above / "lake/_kappa").iterdir()} == {"received", "put", "created", "epochs"}
+
+
 @pytest.mark.parametrize("is_durable", [False, True])
 def test_a_file_that_cannot_be_replaced_on_a_disk_leaves_nothing_behind(local: Place, is_durable: bool) -> None:
     local.store.make_folder(local.file("file"))
@@ -426,6 +456,15 @@ def test_a_folder_on_a_disk_is_discarded_by_its_own_age(local: Place) -> None:
     os.utime(local.file("code"), (0, 0))
     assert local.store.discard(local.file("code"), clock.now() - timedelta(hours=1))
     assert list(Path(local.folder).iterdir()) == []
+
+
+def test_a_folder_is_discarded_beside_what_a_killed_process_of_this_number_left(local: Place) -> None:
+    """The processes of containers have the same few numbers."""
+    left = f"code.{os.getpid()}.tmp/a"
+    put(local, "code/a", left)
+    os.utime(local.file("code"), (0, 0))
+    assert local.store.discard(local.file("code"), clock.now() - timedelta(hours=1))
+    assert local.names() == [left]
 
 
 def test_a_file_that_is_refreshed_while_it_is_discarded_stays(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: What takes long to import.
@@ -30,15 +31,15 @@ class Ran:
     imported: list[str]
 
 
-def run(*words: str, **environ: str) -> Ran:
-    """Run ``kappa`` with these words and this in its environment."""
+def run(*words: str, before: Sequence[str] = (), **environ: str) -> Ran:
+    """Run ``kappa`` with these words and this in its environment; another program that runs it comes before."""
     program = (
         "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'\n"
         "try: main()\n"
         f"finally: print('{_IMPORTED}', *sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [*before, sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         check=False,

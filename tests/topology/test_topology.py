@@ -41,6 +41,7 @@ def test_a_topology_without_mistakes_knows_its_parts() -> None:
         (lambda: topology(name="a.e0001"), "number of an epoch"),
         (lambda: topology(name="a.e00012.b"), "number of an epoch"),
         (lambda: topology(version=""), "no version"),
+        (lambda: topology(name="a" * 100, tables=[replace(STATE, name="t" * 127)]), "250 characters: Kafka allows 249"),
         (lambda: topology(sources=[]), "no source"),
         (lambda: topology(sources=[SOURCE, SOURCE]), "more than once"),
         (lambda: topology(outputs=[]), "do nothing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -30,7 +31,8 @@ from kappa.cli import (
 )
 from kappa.cli.options import KappaGroup
 from kappa.cli.views import dead_letters, explanations, profiles, published, reads, sql
-from kappa.errors import ConfigError, KappaError, UsageError
+from kappa.errors import ConfigError, KappaError, LakeRefusedError, LakeUnreachableError, UsageError
+from kappa.presence.full_disk import NO_SPACE
 from kappa.process_end import end_process
 
 #: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
@@ -40,6 +42,13 @@ _EXTRAS = {
     **dict.fromkeys(
         ("authlib", "cryptography", "delta", "fastavro", "pandas", "prometheus_client", "pyspark"), "driver"
     ),
+}
+
+#: What a disk says -> the error of Kappa's, and what to do.
+_OF_A_DISK: dict[int, tuple[type[KappaError] | None, str]] = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), (LakeRefusedError, "Let this user read and write there")),
+    **dict.fromkeys(NO_SPACE, (LakeUnreachableError, "Make room on its disk")),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), (LakeUnreachableError, "Look at its disk, and whether it is mounted")),
 }
 
 app = typer.Typer(
@@ -108,6 +117,8 @@ def _run() -> None:
 
     Raises:
         ConfigError: it needs a package that an extra of this installation would bring.
+        LakeRefusedError: a disk refuses a file.
+        LakeUnreachableError: a disk has no room, or does not answer.
     """
     try:
         app()
@@ -120,6 +131,12 @@ def _run() -> None:
             f"'kappa-replay[{_EXTRAS[package]}]=={kappa.__version__}'",
             package=package,
         ) from error
+    except OSError as error:
+        kind, remedy = _OF_A_DISK.get(error.errno or 0, (None, ""))
+        if kind is None or (kind is LakeRefusedError and error.filename is None):  # of a signal
+            raise
+        place = str(error.filename or "A file of the lake or of KAPPA_HOME")
+        raise kind(f"{place}: {error.strerror}. {remedy}; then look: kappa doctor", path=place) from error
 
 
 def main() -> None:

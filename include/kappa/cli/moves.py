@@ -264,6 +264,11 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
         )
     say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in report.lookalikes)
     if execute:
+        say(
+            f"Left over: {item.kind} {item.name}: it is needed again, or this user may not remove all of it."
+            for item in report.leftovers
+            if item not in removed
+        )
         say(f"Removed {len(removed)} leftovers, {_size(sum(item.size_bytes or 0 for item in removed))}.")
     else:
         show(act, otherwise="nothing is left over")

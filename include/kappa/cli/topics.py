@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from kappa.cli.options import Execute, Json, completed, config, say, say_json, s
 from kappa.errors import UsageError
 from kappa.offsets.notation import duration_text, parsed_duration
 from kappa.topology import registry
+
+if TYPE_CHECKING:
+    from kappa.control.topics import TopicFacts
 
 group = typer.Typer(
     name="topics",
@@ -71,7 +74,7 @@ def list_(json: Json = False) -> None:
             t.partitions,
             t.offsets,
             t.cleanup_policy,
-            duration_text(t.retention) if t.retention is not None else "forever",
+            _kept(t),
             ", ".join(t.read_by) or None,
             ", ".join(t.written_by) or None,
         ]
@@ -80,6 +83,12 @@ def list_(json: Json = False) -> None:
     table(rows, ["topic", "partitions", "offsets", "cleanup", "retention", "read by", "written by"])
     if not rows:
         say("The broker has no topic. Create one: kappa topics create <topic> --execute")
+
+
+def _kept(topic: TopicFacts) -> str:
+    """How long records of a topic are kept, in a few words."""
+    time = duration_text(topic.retention) if topic.retention is not None else "forever"
+    return time if topic.retention_bytes is None else f"{time}, {topic.retention_bytes:,} bytes per partition"
 
 
 @group.command()

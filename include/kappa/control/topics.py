@@ -28,6 +28,7 @@ class TopicFacts:
         offsets: offsets between the low and the high watermarks, of all partitions.
         cleanup_policy: ``delete``, ``compact`` or both.
         retention: how long records are kept, by their timestamps; None for ever.
+        retention_bytes: from which size on a partition drops its oldest records; None for any size.
         read_by: topologies that read it.
         written_by: topologies that send to it.
     """
@@ -37,6 +38,7 @@ class TopicFacts:
     offsets: int
     cleanup_policy: str
     retention: timedelta | None
+    retention_bytes: int | None
     read_by: tuple[str, ...]
     written_by: tuple[str, ...]
 
@@ -60,6 +62,7 @@ def topics(broker: Broker, topologies: Sequence[Topology]) -> list[TopicFacts]:
             offsets=low.only({name}).count_to(high.only({name})),
             cleanup_policy=settings[name]["cleanup.policy"],
             retention=_retention(settings[name]),
+            retention_bytes=_retention_bytes(settings[name]),
             read_by=tuple(sorted(t for t, topic_names in reads.items() if name in topic_names)),
             written_by=tuple(sorted(t for t, topic_names in writes.items() if name in topic_names)),
         )
@@ -84,6 +87,11 @@ def _retention(settings: Mapping[str, str]) -> timedelta | None:
     return topic_settings.time_of(settings, "retention.ms") if "delete" in settings["cleanup.policy"] else None
 
 
+def _retention_bytes(settings: Mapping[str, str]) -> int | None:
+    limit = int(settings["retention.bytes"])
+    return limit if limit >= 0 and "delete" in settings["cleanup.policy"] else None
+
+
 @act
 def create(
     broker: Broker,
@@ -100,7 +108,7 @@ def create(
         name: the topic.
         partitions: number of partitions, three by default. A keyed source keeps this number for good.
         settings: settings of the topic, by Kafka's names; an empty one is left to the brokers. Records are kept for
-            ever by default.
+            ever by default, and whatever their size.
         output: the topic output that is sent to it, if one is: it is made as a driver would make it.
 
     Raises:
@@ -112,7 +120,7 @@ def create(
             f"Topic {name!r} begins with {RESERVED!r}: such names are those of epochs. Choose another name."
         )
     base = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
-    usual = broker.adapted(EpochTopic(name=name, partitions=3, settings={**base, "retention.ms": "-1"}))
+    usual = broker.adapted(EpochTopic(name=name, partitions=3, settings={**base, **topic_settings.FOR_EVER}))
     own = {key: value for key, value in {**usual.settings, **(settings or {})}.items() if value}
     topic = replace(usual, partitions=partitions or usual.partitions, settings=own)
     if name not in broker.topics():

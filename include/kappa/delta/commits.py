@@ -34,7 +34,7 @@ class Commit:
     Attributes:
         version: the Delta version that it made.
         operation: what its writer calls it.
-        at: when it was written, by its writer's clock; None where it does not say.
+        at: when it was written, by its writer's clock; None where it says no time.
         engine: its writer.
         added: data files that it added, as the log has them.
         removed: data files that it removed.
@@ -195,18 +195,25 @@ def _refusal(path: str, why: str, **data: Any) -> LedgerError:
     return LedgerError(f"{why} Compute the tables again: kappa replay <topology> --execute", path=path, **data)
 
 
+def _time_of(timestamp: Any) -> datetime | None:
+    """The time in a commit, in milliseconds by Delta's protocol; other programs write what they want."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC)
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
 def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
     message = str(info.get("userMetadata") or "")
     added = tuple(a["add"] for a in actions if "add" in a)
     removed = tuple(a["remove"] for a in actions if "remove" in a)
-    stamp = info.get("timestamp")
     undone = message.removeprefix(RESTORED).split(",") if message.startswith(RESTORED) else []
     transactions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
     return Commit(
         version=version,
         operation=str(info.get("operation", "unknown operation")),
-        at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
+        at=_time_of(info.get("timestamp")),
         engine=str(info.get("engineInfo", "unknown engine")),
         added=added,
         removed=removed,

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from kappa.delta.damage import actions_in, entry_of, is_elsewhere, torn_entries
 from kappa.store.address import is_remote
-from kappa.store.local import fsync
+from kappa.store.local import fsync, fsync_names
 from kappa.store.stores import pieces, store_of
 
 #: 128 bits tell two files apart, and 1 GB takes a second.
@@ -124,11 +124,9 @@ def sync_commits(table: str, versions: range) -> dict[str, Path]:
     folders = {
         folder for path in files for folder in (path.parent, *path.parent.parents) if root in (folder, *folder.parents)
     }
-    for folder in sorted({*folders, root, log}, reverse=True):  # the innermost first
-        fsync(folder)
+    fsync_names(sorted({*folders, root, log}, reverse=True))  # the innermost first
     if 0 in versions:
-        for folder in (root.parent, root.parent.parent, root.parent.parent.parent):  # the table itself is new
-            fsync(folder)
+        fsync_names((root.parent, root.parent.parent, root.parent.parent.parent))  # the table itself is new
     return {path.relative_to(root).as_posix(): path for path in files}
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Key of every marker: compaction keeps the newest.
 KEY = b"marker"
+#: Where markers are, and claims of names, also where somebody gave their topic more partitions.
+PARTITION = 0
 #: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
 #: A marker is sent with each slice: with more records set aside than this, it has only their number.
@@ -94,7 +96,7 @@ def record(paths: EpochPaths, marker: Marker) -> Record:
     values["set_aside_count"] = marker.set_aside_count or None
     values["set_aside"] = set_asides.as_list(marker.set_aside) or None
     content = {name: value for name, value in {**values, "end": marker.end.as_dict()}.items() if value is not None}
-    return Record(topic=paths.markers, key=KEY, value=to_json({"format": FORMAT, **content}))
+    return _record(paths, {"format": FORMAT, **content})
 
 
 def read(broker: Broker, paths: EpochPaths) -> Marker | None:
@@ -126,11 +128,15 @@ def superseded(broker: Broker, paths: EpochPaths, *, by: int, lake: str) -> Reco
     if content is None:
         return None
     closed = {**content, "kind": "superseded", "superseded_by": by, "superseded_lake": lake}
-    return Record(topic=paths.markers, key=KEY, value=to_json(closed))
+    return _record(paths, closed)
+
+
+def _record(paths: EpochPaths, content: Mapping[str, Any]) -> Record:
+    return Record(topic=paths.markers, key=KEY, value=to_json(content), partition=PARTITION)
 
 
 def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
-    last = broker.last_record(paths.markers, 0, key=KEY)
+    last = broker.last_record(paths.markers, PARTITION, key=KEY)
     if last is None or last[1] is None:
         return None
     content: dict[str, Any] = json.loads(last[1])

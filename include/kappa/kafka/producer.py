@@ -38,6 +38,8 @@ _FLUSH_SECONDS = 0.5
 OFFSETS_SECONDS = 20.0
 _ABORT_SECONDS = 10.0
 _POLL_EVERY = 2_000
+#: The client's number for a partition that the key selects.
+_BY_KEY = -1
 #: Largest batch, before it is compressed, unless a topic only accepts smaller ones.
 _BATCH_BYTES = 1_000_000
 _LEAST_BATCH_BYTES = 1_000
@@ -54,7 +56,11 @@ def append(bootstrap_servers: str, record: Record) -> None:
     failures: list[KafkaError] = []
     producer = Producer(producer_settings(bootstrap_servers))
     producer.produce(
-        record.topic, record.value, record.key, on_delivery=lambda error, _: failures.append(error) if error else None
+        record.topic,
+        record.value,
+        record.key,
+        _BY_KEY if record.partition is None else record.partition,
+        on_delivery=lambda error, _: failures.append(error) if error else None,
     )
     if producer.flush(_COMMIT_SECONDS):
         raise unreachable(
@@ -199,17 +205,17 @@ class Sender:
             self._undelivered.add,
         )  # looked up once for up to half a million records
         try:
-            for topic, key, value, headers, timestamp_ms in records:
+            for topic, key, value, headers, timestamp_ms, partition in records:
                 if topic not in self._topics:
                     self._look_for(topic, producer)
-                at = timestamp_ms or 0
+                at, to = timestamp_ms or 0, _BY_KEY if partition is None else partition
                 failed = undelivered if timestamp_ms is None else partial(self._undelivered.add_at, timestamp_ms)
                 while True:
                     try:
                         if headers is None:
-                            produce(topic, value, key, on_delivery=failed, timestamp=at)
+                            produce(topic, value, key, to, on_delivery=failed, timestamp=at)
                         else:
-                            produce(topic, value, key, on_delivery=failed, timestamp=at, headers=list(headers))
+                            produce(topic, value, key, to, on_delivery=failed, timestamp=at, headers=list(headers))
                         break
                     except BufferError:  # the queue is full; records that wait too long in it fail, so this ends
                         producer.poll(0.05)

@@ -24,7 +24,8 @@ OWN_TIME = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {"message.timestamp.before.max.ms": _ANY, "message.timestamp.after.max.ms": _ANY}
 #: Longer than any log; Kafka's longest time does not fit what Python has for one.
 _LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
-_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+#: Neither time nor size removes a record.
+FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 #: Settings of changelogs and markers.
 CHANGELOG = {
@@ -48,7 +49,7 @@ def of_versioned(topic: Topic) -> dict[str, str]:
     """The settings of an epoch's own topic: it holds history and is removed with its epoch, whatever the broker's
     defaults.
     """
-    return {**OWN_TIME, **_FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
+    return {**OWN_TIME, **FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
 
 
 def of_output(topic: Topic) -> dict[str, str]:
@@ -57,7 +58,7 @@ def of_output(topic: Topic) -> dict[str, str]:
     For records with the time of sending, retention is the broker's default.
     """
     policy = "compact" if topic.on_replay == "reconcile" else "delete"
-    retention = _FOR_EVER if topic.time and policy == "delete" else {}
+    retention = FOR_EVER if topic.time and policy == "delete" else {}
     return {**OWN_TIME, "cleanup.policy": policy, **retention, **(_ANY_TIME if topic.time else {})}
 
 

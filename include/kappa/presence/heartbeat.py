@@ -192,12 +192,25 @@ def _overwrite(path: str, text: bytes) -> None:
 
 
 def process_start(pid: int) -> int:
-    """Start of a process in clock ticks since boot, 0 when it is gone or a zombie (proc(5), fields 3 and 22)."""
+    """Start of a process in clock ticks since boot, 0 when it is gone, hidden, or a zombie (proc(5), fields 3, 22)."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
         return 0
     return 0 if after_name[0] in "ZX" else int(after_name[19])
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether a process of another user runs, and the system shows nothing else of it (proc(5), ``hidepid``)."""
+    if pid <= 0 or os.access(f"/proc/{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)
+    except (OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @cache
@@ -229,8 +242,8 @@ def _command_line(pid: int) -> str:
 
 
 def is_process(pid: int, started: int) -> bool:
-    """Whether that very process still runs."""
-    return started != 0 and process_start(pid) == started
+    """Whether that very process still runs; of a hidden one, whether its id is taken."""
+    return started != 0 and (process_start(pid) == started or is_hidden(pid))
 
 
 def is_driver(pid: int) -> bool:

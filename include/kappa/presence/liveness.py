@@ -126,7 +126,8 @@ def _is_to_come(claimant: str, beat: Heartbeat | None) -> bool:
     if match is None or (beat is not None and beat.writer == claimant):
         return False
     pid = int(match["pid"])
-    return match["host"] != socket.gethostname() or heartbeat.is_driver(pid) or heartbeat.is_archiver(pid)
+    looks = (heartbeat.is_driver, heartbeat.is_archiver, heartbeat.is_hidden)
+    return match["host"] != socket.gethostname() or any(is_one(pid) for is_one in looks)
 
 
 def _watched(path: str, beat: Heartbeat, stale_seconds: float, now: float) -> State:

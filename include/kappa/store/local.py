@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -127,14 +127,15 @@ class LocalStore:
         """See :class:`~kappa.store.store.Store`."""
         Path(path).unlink(missing_ok=True)
 
-    def delete_folder(self, path: str) -> None:
-        """See :class:`~kappa.store.store.Store`. What cannot be removed stays."""
+    def delete_folder(self, path: str) -> bool:
+        """See :class:`~kappa.store.store.Store`."""
         files = (f"{root}/{name}" for root, _, names in os.walk(path) for name in names)
         for paths in removal_order(files if not Path(path).is_symlink() else ()):
             for file in paths:
                 with contextlib.suppress(OSError):
                     self.delete(file)
         shutil.rmtree(path, ignore_errors=True)
+        return not os.path.lexists(path)
 
     def delete_empty(self, folder: str) -> None:
         """See :class:`~kappa.store.store.Store`."""
@@ -148,7 +149,7 @@ class LocalStore:
         it before, and it is put back, or finds it missing and writes it anew.
         """
         file = Path(path)
-        aside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+        aside = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
         try:
             file.rename(aside)
         except FileNotFoundError:
@@ -173,17 +174,23 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+def fsync_names(folders: Iterable[Path]) -> None:
+    """Bring the names in folders to the disk; folders above a lake may be closed to this user, as /home often is."""
+    for folder in folders:
+        with contextlib.suppress(PermissionError):
+            fsync(folder)
+
+
 def _make_durable_folder(folder: Path) -> None:
     """Make a folder and those above it, if they are missing."""
     if not folder.is_dir():
         _make_durable_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        fsync(folder.parent)
+        fsync_names([folder.parent])
 
 
 def _sync_folders(file: Path) -> None:
-    for folder in (file.parent, *file.parent.parents[:_NEW_FOLDERS]):
-        fsync(folder)
+    fsync_names((file.parent, *file.parent.parents[:_NEW_FOLDERS]))
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -180,10 +180,11 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`."""
         self._delete(path, [path])
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str) -> bool:
         """See :class:`~kappa.store.store.Store`."""
         for paths in removal_order(file.path for file in self.files(path)):
             self._delete(path, paths)
+        return True
 
     def delete_empty(self, folder: str) -> None:
         """See :class:`~kappa.store.store.Store`."""

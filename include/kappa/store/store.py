@@ -130,8 +130,10 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file."""
 
-    def delete_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it. A crash leaves some of it; call it again.
+    def delete_folder(self, path: str) -> bool:
+        """Remove a folder with all that is in it; whether it is gone. A crash leaves some of it; call it again.
+
+        On a disk what cannot be removed stays: this user may not, or a program of another host has it open.
 
         The newest entry of each Delta log goes last, after all others.
         """

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
+from kappa.names import EpochPaths
 from kappa.topology.ddl import Column
 from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Emission
 from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import Append, Check, Source, Table, Topic
-from kappa.topology.members.topic import check_distinct_names, check_topics, sent_columns
+from kappa.topology.members.topic import MOST_OF_TOPIC, check_distinct_names, check_topics, sent_columns
 from kappa.topology.objections import EPOCH, MOST, approvals_objection, is_owner, name_objection
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
@@ -133,6 +134,14 @@ class Topology:
                 "its folder would be that of the epoch. Give it another name.",
                 name=epochs[0],
             )
+        for table in self.tables:
+            changelog = EpochPaths(lake="", topology=self.name, epoch=1).changelog(table.name)
+            if len(changelog) > MOST_OF_TOPIC:
+                raise TopologyError(
+                    f"Topology {self.name!r} has the table {table.name!r}, whose changelog {changelog!r} has "
+                    f"{len(changelog)} characters: Kafka allows {MOST_OF_TOPIC}. Give the table a shorter name.",
+                    name=table.name,
+                )
         _check_unique(self.name, "topic", [topic.name for topic in self.topics])
         for name, hint in unknown(limits_of(self.thresholds), self.measures).items():
             raise TopologyError(f"Topology {self.name!r} has nothing that threshold {name!r} could limit. {hint}")

@@ -28,6 +28,7 @@ class Record(NamedTuple):
         value: None is a tombstone.
         headers: names and values.
         timestamp_ms: None takes the time of sending.
+        partition: where it goes whatever its key is; None leaves that to the key.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] | None = None
     timestamp_ms: int | None = None
+    partition: int | None = None
 
 
 def topic_records(

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kappa.driver.processes.process import DriverStatus, status_or_problem
-from kappa.errors import UNREADABLE, KappaError, LedgerError
+from kappa.errors import UNREADABLE, LedgerError
 from kappa.kafka.broker import Broker
 from kappa.names import SERVED, EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -80,7 +80,7 @@ class Board:
         self._lock = threading.Lock()
         self._is_reading = False
         self._problem: Exception | None = None
-        self._unreadable: dict[str, KappaError] = {}
+        self._unreadable: dict[str, Exception] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
         self._reasons: dict[str, tuple[int, tuple[Reason, ...]]] = {}

@@ -63,6 +63,7 @@ def copy(
         UsageError: the address is one of this lake.
         RefusedError: the target holds something else, the lake has no record or has links, or a driver or an archiver
             runs.
+        DamagedTableError: a ledger cannot be read, and so not be taken.
         LakeMovedError: the lake is at a third address.
         ConflictError: the lake was opened again meanwhile, or another call has begun.
     """
@@ -98,6 +99,7 @@ class _Move:
                 yield Effect(what=f"remove {self._marks.folder}", make=self._marks.remove)
             return
         self._check_links()
+        self._writers.check()
         self._check_target()
         bulk = self._bulk_files()
         count, total = len(bulk), sum(bulk.values())

@@ -80,6 +80,15 @@ class Writers:
             if sign.is_alive and sign.beat is not None
         ]
 
+    def check(self) -> None:
+        """Read each ledger that is to be taken.
+
+        Raises:
+            DamagedTableError: files of one are missing or torn.
+        """
+        for ledger in self._ledgers():
+            Ledger(ledger).state()
+
     def take(self, target: str) -> bool:
         """Take all ledgers from whoever has them, for a move to an address; idempotent.
 
@@ -121,12 +130,14 @@ class Writers:
         Not all that they do is on record of the epochs: a driver that is only started again writes no event, and an
         archiver never does. Each of them begins with a claim.
         """
-        ledgers = [paths.ledger for paths in self._epoch_paths()] + [paths.ledger for paths in self._archive_paths()]
         return any(
             row.kind != "claim" or not (row.is_taken or row.writer == NOBODY)
-            for ledger in ledgers
+            for ledger in self._ledgers()
             for row in _rows_after(ledger, ledger.replace(self._lake, before, 1))
         )
+
+    def _ledgers(self) -> list[str]:
+        return [paths.ledger for paths in self._epoch_paths()] + [paths.ledger for paths in self._archive_paths()]
 
     def _epoch_paths(self) -> list[EpochPaths]:
         """The epochs that may have a driver."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.config import Config
-from kappa.errors import UNREADABLE, MoveRefusedError
+from kappa.errors import DamagedTableError, MoveRefusedError, NewerFormatError
 from kappa.names import EpochPaths
 from kappa.record.ledger import Ledger
 from kappa.slices.run import MASK
@@ -20,7 +20,7 @@ def check_key(config: Config, topology: str, epoch: int) -> None:
     """
     try:
         commits = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().commits
-    except UNREADABLE:  # whoever looks for its environment weighs that
+    except (DamagedTableError, NewerFormatError):  # whoever looks for its environment weighs that
         return
     epoch_mask = commits[0].detail.get(MASK, "") if commits else ""
     if not epoch_mask or (config.launcher == "elsewhere" and not config.mask_key):

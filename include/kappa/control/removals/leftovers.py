@@ -11,7 +11,7 @@ from functools import cache
 
 from kappa import clock
 from kappa.config import Config
-from kappa.errors import NewerFormatError
+from kappa.errors import UNREADABLE
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
@@ -188,7 +188,7 @@ class Judge:
 def is_at_work(config: Config, paths: EpochPaths) -> bool:
     """Whether an epoch has a driver that has not ended, as far as can be seen from here.
 
-    A heartbeat that newer code wrote tells nothing here: what is the epoch's stays.
+    A heartbeat that newer code wrote, or that cannot be read, tells nothing here: what is the epoch's stays.
     """
     try:
         beat = heartbeat.read(paths.heartbeat)
@@ -197,5 +197,5 @@ def is_at_work(config: Config, paths: EpochPaths) -> bool:
         if beat.pid != os.getpid() and beat.is_process:
             return True
         return liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
-    except NewerFormatError:
+    except UNREADABLE:
         return True

@@ -20,7 +20,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals import served_tables
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
-from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, NewerFormatError
+from kappa.errors import UNREADABLE, ConflictError, LakeUnreachableError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, epochs_history, plan_file, query_checkpoints
@@ -30,6 +30,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
+from kappa.store.address import is_remote
 from kappa.store.local import LocalStore
 from kappa.store.outages import is_outage
 from kappa.store.store import StoredFile
@@ -79,8 +80,9 @@ def find(
             put(kind, name, judge.fate_of_name(name), None)
     for folder, topology, number in _epoch_folders(config.lake):
         fate = judge.fate(topology, number)
-        if fate.reason:
-            put("epoch folder", folder, fate, _size(folder))
+        files = _sorted_files(folder) if fate.reason else []
+        if files or not is_remote(folder):  # programs make objects for folders on S3, which no client of Kappa removes
+            put("epoch folder", folder, fate, sum(file.size for file in files))
     for file in _files_like(f"{config.home}/logs/x.log"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
@@ -120,12 +122,13 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
                 topology, _, _ = folder.rpartition("/")
                 number = int(name.removeprefix("_e"))
                 paths = EpochPaths(lake=config.lake, topology=topology.rpartition("/")[2], epoch=number)
-                served_tables.remove_table(folder, paths)
+                is_gone = served_tables.remove_table(folder, paths)
             else:
                 if item.kind == "epoch folder":
                     seal(f"{item.name}/ledger")
-                store.delete_folder(item.name)
-            removed.append(item)
+                is_gone = store.delete_folder(item.name)
+            if is_gone:
+                removed.append(item)
         elif item.kind == "code":
             # What a writer left half way is named after code too, with more after it: and no record names that.
             code = item.name.rpartition("/")[2].removesuffix(".zip")
@@ -193,7 +196,7 @@ def seal(ledger: str) -> None:
     except LakeUnreachableError as error:
         if error.__cause__ is None or is_outage(error.__cause__):
             raise
-    except (DamagedTableError, LedgerError, NewerFormatError, OSError):
+    except UNREADABLE:
         return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
@@ -212,7 +215,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
             if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
             codes |= epoch.codes
-            with suppress(NewerFormatError):
+            with suppress(*UNREADABLE):
                 beat = heartbeat.read(paths.heartbeat)
                 codes |= {beat.code} if beat else set()
     return codes

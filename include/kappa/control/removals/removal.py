@@ -15,7 +15,7 @@ from kappa.control.plans.premise import Premise
 from kappa.control.removals import orphans, served_tables
 from kappa.control.removals.leftovers import Inventory, Leftover, Present
 from kappa.driver.processes.process import driver_end
-from kappa.errors import IllegalTransitionError, MoveRefusedError
+from kappa.errors import IllegalTransitionError, LakeUnreachableError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, plan_file, query_checkpoints
@@ -201,10 +201,17 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         crash_point("removal.broker")
 
     def folder() -> None:
-        served_tables.remove(paths)
-        store_of(paths.root).delete_folder(paths.root)
+        are_tables_gone = served_tables.remove(paths)
+        is_gone = store_of(paths.root).delete_folder(paths.root) and are_tables_gone
         LocalStore().delete_folder(query_checkpoints(config.home, paths))
         crash_point("removal.folder")
+        if not is_gone:
+            raise LakeUnreachableError(
+                f"Epoch {epoch} of {record.topology!r} is {target().stage}; files of it stay in {paths.root}, or in a "
+                f"folder {paths.folder} beside it: this user may not remove them, or a program has them open. Let "
+                "this user remove them, then: kappa housekeeping --execute",
+                path=paths.root,
+            )
 
     def gone(path: str) -> bool:
         store_of(path).delete(path)

@@ -81,13 +81,13 @@ def consequences(paths: EpochPaths) -> str:
     return f"; with them {' and '.join(parts)}" if parts else ""
 
 
-def remove(paths: EpochPaths) -> None:
-    """Remove an epoch's tables and outputs. Idempotent; a crash leaves some of them."""
-    for folder in _published_folders(paths):
-        remove_table(folder, paths)
+def remove(paths: EpochPaths) -> bool:
+    """Remove an epoch's tables and outputs; whether they are gone. Idempotent; a crash leaves some of them."""
+    are_gone = [remove_table(folder, paths) for folder in _published_folders(paths)]
+    return all(are_gone)
 
 
-def remove_table(folder: str, paths: EpochPaths) -> None:
+def remove_table(folder: str, paths: EpochPaths) -> bool:
     """Remove an epoch's table, and first the log of its published table where it names the files that go.
 
     Idempotent; a crash leaves some of it. The newest entry of the log goes last: while there is any, it says which
@@ -96,14 +96,18 @@ def remove_table(folder: str, paths: EpochPaths) -> None:
     Args:
         folder: of the published table.
         paths: of the epoch.
+
+    Returns:
+        Whether it is gone.
     """
     store, epoch = store_of(folder), _shown_epoch(folder)
     others = [name for name in store.folders(folder) if name not in (paths.folder, "_delta_log")]
     if epoch == paths.epoch or (epoch is None and not others):
         store.delete_folder(f"{folder}/_delta_log")
-    store.delete_folder(f"{folder}/{paths.folder}")
+    is_gone = store.delete_folder(f"{folder}/{paths.folder}")
     store.delete_empty(folder)
     crash_point("removal.tables")
+    return is_gone
 
 
 def _shown_epoch(folder: str) -> int | None:

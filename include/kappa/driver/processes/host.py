@@ -50,7 +50,7 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     while not stopping.wait(LOOK_SECONDS):
         try:
             statuses = {one: process.status_or_problem(config, *one) for one in process.wanted_drivers(config)}
-        except KappaError as error:
+        except (OSError, KappaError) as error:
             log.warning("waiting", error=str(error))
             continue
         if time.monotonic() > announced + ANNOUNCE_SECONDS:
@@ -75,7 +75,7 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
             try:
                 log.info("starting", topology=one[0], epoch=one[1], start=failures[one])
                 process.ensure_driver(config, *one)
-            except KappaError as error:
+            except (OSError, KappaError) as error:  # such as a full disk of this host: the other drivers go on
                 log.error("did not start", topology=one[0], epoch=one[1], error=str(error))
         if targets is not None:
             _tell(config, targets)

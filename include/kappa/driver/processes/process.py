@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -270,7 +269,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
         return
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
-    is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
+    is_here = beat.is_here and beat.pid != os.getpid()
     is_killed = False  # a process that is being ended has no command line any more
     while (
         (news := _news(config, topology, epoch)) is None
@@ -278,7 +277,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
         or (is_here and beat.is_process)
     ):
         if time.monotonic() > deadline:
-            if not is_here:
+            if not is_here or heartbeat.is_hidden(beat.pid):
                 raise KappaError(
                     f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call "
                     "again.",

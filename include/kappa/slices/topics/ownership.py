@@ -75,7 +75,8 @@ def claim(broker: Broker, paths: EpochPaths, lake: str) -> None:
     create_markers(broker, paths)
     if owner(broker, paths) is None:
         value = to_json({"format": FORMAT, "lake": lake, "path": paths.lake, "host": socket.gethostname()})
-        append(broker.bootstrap_servers, Record(paths.markers, _KEY + uuid.uuid4().hex.encode(), value))
+        key = _KEY + uuid.uuid4().hex.encode()
+        append(broker.bootstrap_servers, Record(paths.markers, key, value, partition=markers.PARTITION))
     check(broker, paths, lake)
     crash_point("rewind.claim")
 

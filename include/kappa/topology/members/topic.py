@@ -15,7 +15,9 @@ from kappa.topology.revisions import operator_of
 from kappa.topology.schemas.value_schemas import value_schema
 from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, TOPIC_FORMATS, TopicFormat
 
-#: Kafka allows 249 characters; an epoch's number with ``.e`` takes six, and may later take more.
+#: Characters that Kafka allows in the name of a topic.
+MOST_OF_TOPIC = 249
+#: An epoch's number with ``.e`` takes six, and may later take more.
 _LONGEST_VERSIONED = 240
 #: The platform's own topics: markers and changelogs of an epoch.
 _OF_EPOCHS = re.compile(r"kappa\..+\.e\d{4,}\.(markers|.+\.changelog)")
@@ -216,7 +218,11 @@ def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
 
 def _check_name(name: str) -> None:
     """Refuse names that Kafka does not allow, or that belong to Kafka or the platform."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
+    if (
+        not isinstance(name, str)
+        or not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MOST_OF_TOPIC}}}", name)
+        or name in (".", "..")
+    ):
         raise TopologyError(
             f"Topic {name!r} is not a name that Kafka allows: letters, digits, '.', '_' and '-', and not only '.' or "
             "'..'. Write it like name='spending'."
