@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kappa.config import Config, client_file_of, settings
 from kappa.control.new_topics import objections
 from kappa.delta import access
-from kappa.errors import ConfigError, KappaError, TopologyError
+from kappa.errors import ConfigError, ConflictError, KappaError, TopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka, tool_options
 from kappa.kafka.connection import client_settings
@@ -175,7 +175,6 @@ def _lake(config: Config) -> str:
     """Make two commits; the second repeats the transaction of the first and must lose."""
     import pyarrow as pa
     from deltalake import CommitProperties, Transaction
-    from deltalake.exceptions import CommitFailedError
 
     table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}"
     row = pa.table({"proof": ["kappa"]})
@@ -191,7 +190,7 @@ def _lake(config: Config) -> str:
         access.write(access.open_table(table), row, once)
         try:
             access.write(stale, row, once)
-        except CommitFailedError:
+        except ConflictError:
             pass
         else:
             raise AssertionError("the lake let two writers commit one transaction: its storage cannot compare-and-set")

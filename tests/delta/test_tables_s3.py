@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
@@ -12,13 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from support.s3_options import HASTE, lake_on
-from support.s3_proxy import CUT, Proxy
+from support.s3_proxy import CUT, Fault, Proxy
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import commits, queries, table_files, tables, vacuum
 from kappa.delta.access import storage_options
 from kappa.delta.row_counts import rows_of_slice
-from kappa.errors import ConflictError, DisagreementError, ForeignCommitError
+from kappa.errors import ConflictError, DisagreementError, ForeignCommitError, Transient
 from kappa.store.outages import is_outage
 from kappa.store.retries import Retries
 from kappa.store.stores import store_of
@@ -236,6 +237,57 @@ def test_a_slice_whose_answer_is_lost_is_written_once(
         assert lost.answers == [200]
         assert not tables.append(log, changes(1, ("a", "1.00")), 1, "plan"), "as after a crash"
         assert (ids(log), tables.version(log)) == (["a"], 1)
+
+
+def filled(lake: str) -> tuple[str, str]:
+    """Changes of two slices, and a table of the first."""
+    log = changelog(lake)
+    tables.append(log, changes(1, ("a", "1.00"), ("b", "1.00")), 1)
+    tables.append(log, changes(2, ("b", "2.00")), 2)
+    tables.create(f"{lake}/table", COLUMNS)
+    tables.merge(f"{lake}/table", changes(1, ("a", "1.00"), ("b", "1.00")), ["id"], COLUMNS, 1)
+    return log, f"{lake}/table"
+
+
+def replace_where(log: str) -> None:
+    new = changes(3, ("b", "3.00")).select(tables.schema_of(log).names)
+    tables.replace_where(log, new.to_reader(), "id = 'b'", 3, "plan")
+
+
+COMMITS: Mapping[str, Callable[[str, str], object]] = {
+    "replaced rows": lambda log, _: replace_where(log),
+    "sealed rows": lambda log, _: tables.seal(log, 2),
+    "a sealed number": lambda log, _: tables.seal(log, 3),
+    "merge": lambda _, table: tables.merge(table, changes(2, ("a", None), ("c", "2.00")), ["id"], COLUMNS, 2),
+    "overwrite": lambda _, table: tables.overwrite(table, changes(2, ("z", "1.00")).select(["id", "total"]), 2),
+    "early rows removed": lambda log, _: vacuum.forget_before(log, 2),
+}
+ENTRY = r"_delta_log/\d{20}\.json$"
+FAULTS: Mapping[str, Callable[[Proxy], Fault]] = {
+    "lost answer, status 500": lambda proxy: proxy.lose_answer(ENTRY, status=500),
+    "lost answer, cut": lambda proxy: proxy.lose_answer(ENTRY, status=CUT),
+    "refused, status 409": lambda proxy: proxy.refuse(ENTRY, "PUT", status=409, times=1),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", COMMITS)
+def test_a_commit_that_a_store_does_not_confirm_is_waited_for_and_made_once(
+    proxy: Proxy, tmp_path: Path, name: str, fault: str
+) -> None:
+    commit, plain = COMMITS[name], filled(str(tmp_path / "plain"))
+    commit(*plain)
+    with lake_on(proxy.server, tmp_path, retries=Retries()) as lake:
+        log, table = filled(lake)
+        injected = FAULTS[fault](proxy)
+        try:
+            commit(log, table)
+        except Transient:  # what a driver waits for, however often it comes
+            commit(log, table)
+        assert injected.requests
+        for path, without_fault in zip((log, table), plain, strict=True):
+            assert rows(path) == rows(without_fault)
+            assert tables.version(path) == tables.version(without_fault)
 
 
 def test_a_slice_that_another_process_overtakes_writes_nothing(proxied_lake: str, proxy: Proxy) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from kappa.delta.damage import check_entries, damage, is_log_file
 from kappa.delta.log_entries import sync_commits
-from kappa.errors import LakeRefusedError, LakeUnreachableError, first_line
+from kappa.errors import ConflictError, LakeRefusedError, LakeUnreachableError, first_line
 from kappa.store import outages
 from kappa.store.address import is_remote
 from kappa.store.options import access_to, retries_of
@@ -118,7 +118,7 @@ def write(
         predicate: SQL condition.
 
     Raises:
-        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        ConflictError: another writer was first, or the answer to this one was lost.
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
@@ -143,7 +143,7 @@ def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema:
         commit: what the commit says of itself.
 
     Raises:
-        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        ConflictError: another writer was first, or the answer to this one was lost.
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
@@ -173,7 +173,7 @@ def commit_actions(
     """Add files that are there to a table, and take others out, in one commit; it is at the new version then.
 
     Raises:
-        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        ConflictError: another writer was first, or the answer to this one was lost.
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
@@ -248,9 +248,11 @@ def storage_options(path: str) -> dict[str, str] | None:
 
 @contextmanager
 def answers(path: str) -> Iterator[None]:
-    """As :func:`kappa.store.outages.answers`, for calls of ``deltalake``: a conflict stays what it is.
+    """As :func:`kappa.store.outages.answers`, for calls of ``deltalake``.
 
     Raises:
+        TableNotFoundError: of ``deltalake``: there is no table.
+        ConflictError: of a commit: another writer was first, or the answer to this one was lost.
         DamagedTableError: files of the table's log are missing or torn.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -258,13 +260,16 @@ def answers(path: str) -> Iterator[None]:
     try:
         with outages.answers(path):
             yield
-    except (LakeUnreachableError, LakeRefusedError) as error:
-        if isinstance(error.__cause__, (CommitFailedError, TableNotFoundError)):
-            raise error.__cause__ from None
-        raise
-    except (CommitFailedError, TableNotFoundError):
-        raise
-    except DeltaError as error:
-        if (why := damage(path)) is not None:
+    except (DeltaError, LakeUnreachableError, LakeRefusedError) as error:
+        own = error if isinstance(error, DeltaError) else error.__cause__
+        if isinstance(own, CommitFailedError):
+            raise ConflictError(
+                f"Another process wrote to {path} at the same time, or the answer of its store was lost: "
+                f"{first_line(own)}. Look, then try again: kappa status",
+                path=path,
+            ) from own
+        if isinstance(own, TableNotFoundError):
+            raise own from None
+        if own is error and (why := damage(path)) is not None:
             raise why from error
         raise

@@ -362,7 +362,6 @@ class AppendLog:
     def _compact(self) -> None:
         """Merge small files. The rows are committed whatever comes of it."""
         from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError
 
         try:
             with answers(self.path):
@@ -375,7 +374,7 @@ class AppendLog:
                 self._merges += 1
                 if self._merges % VACUUM_AFTER == 0:
                     self._vacuum(table)
-        except CommitFailedError:
+        except ConflictError:
             return  # an append came in between: the next one compacts
         except Exception as error:  # of any kind: the next one compacts
             import structlog

@@ -251,7 +251,7 @@ def _commit(
 ) -> None:
     """Write rows by ``deltalake``; the handle is at the new version then."""
     from deltalake import CommitProperties, Transaction
-    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.exceptions import DeltaError
 
     # What follows the commit may fail, and its answer may be lost: the entry says whose it is.
     mark = uuid.uuid4().hex
@@ -275,8 +275,7 @@ def _commit(
             return
         if not isinstance(error, DeltaError):
             raise
-        # Or so far behind that the next entry was removed.
-        if isinstance(error, CommitFailedError) or (is_table(path) and open_table(path).version() > before):
+        if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
         raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -186,11 +185,10 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> int 
     table = open_table(path)
     if _is_written(table, seq, plan):
         return None
-    with _alone(path, seq):
-        if rows.num_rows:
-            write(table, _conform(rows, declared_schema(table), path), _transaction(seq, plan))
-        else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
-            _write_nothing(table, seq, plan)
+    if rows.num_rows:
+        write(table, _conform(rows, declared_schema(table), path), _transaction(seq, plan))
+    else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
+        _write_nothing(table, seq, plan)
     return table.version()
 
 
@@ -260,8 +258,7 @@ def replace_where(path: str, rows: pa.RecordBatchReader, where: str, seq: int, p
     if _is_written(table, seq, plan):
         return
     properties = _transaction(seq, plan)
-    with _alone(path, seq):
-        write(table, rows, properties, mode="overwrite", predicate=where)
+    write(table, rows, properties, mode="overwrite", predicate=where)
 
 
 def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
@@ -305,7 +302,7 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             target_alias="t",
             commit_properties=_transaction(seq),
         )
-    with _alone(path, seq), answers(path):
+    with answers(path):
         (
             merger.when_matched_delete(predicate="s.`_deleted`")
             .when_matched_update(assignments)
@@ -330,8 +327,7 @@ def overwrite(path: str, rows: pa.Table, seq: int) -> int | None:
     table = open_table(path)
     if _is_written(table, seq):
         return None
-    with _alone(path, seq):
-        write(table, _conform(rows, declared_schema(table), path), _transaction(seq), mode="overwrite")
+    write(table, _conform(rows, declared_schema(table), path), _transaction(seq), mode="overwrite")
     return table.version()
 
 
@@ -357,17 +353,6 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
 
 def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
     write(table, declared_schema(table).empty_table(), _transaction(seq, plan))
-
-
-@contextmanager
-def _alone(path: str, seq: int) -> Iterator[None]:
-    """The error of a commit that another process forestalled, as one of Kappa's."""
-    from deltalake.exceptions import CommitFailedError
-
-    try:
-        yield
-    except CommitFailedError as error:
-        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
 def _last_slice(table: DeltaTable) -> int | None:
