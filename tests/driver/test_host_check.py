@@ -52,7 +52,10 @@ def test_drivers_that_get_on_are_well(config: Config, state: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (None, f"The driver of epoch 1 of '{NAME}' is not started yet. Look at it: kappa status {NAME}"),
+        (
+            None,
+            f"The driver of epoch 1 of '{NAME}' is not started yet: waiting for a host that starts it: kappa drivers.",
+        ),
         ({"state": "stopped"}, "is stopped"),
         ({"pid": 2**22 + 1, "message": "effects of slice 7"}, "is dead: effects of slice 7. Look at it"),
         ({"state": "stuck", "message": "stuck: 'send' has not ended for 20 min"}, "is stuck: stuck: 'send'"),

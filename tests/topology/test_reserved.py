@@ -40,7 +40,7 @@ def texts(*rooms: str) -> Iterator[str]:
 def words_of_texts() -> Iterator[str]:
     """Words of them that begin with ``_``."""
     for text in texts():
-        yield from re.findall(r"(?<![\w`'./-])_[a-z]\w*", text)
+        yield from re.findall(r"(?<![\w`'./}-])_[a-z]\w*", text)
 
 
 def test_a_variable_of_sql_hides_no_column_of_a_user() -> None:

@@ -153,7 +153,7 @@ class ChangeHistory(OfChanges):
         # A change that arrived twice has one position: the record that arrived last represents it. A row and a deletion
         # at one position are two changes: sources may give all changes of a transaction one position.
         repeats = f"OVER (PARTITION BY {', '.join(keys)}, _version, _gone ORDER BY _place, _source)"
-        once = union.selectExpr("*", f"LEAD(TRUE) {repeats} AS _is_repeated").where("_is_repeated IS NULL")
+        once = union.selectExpr("*", f"LEAD(TRUE) {repeats} AS _has_next").where("_has_next IS NULL")
         so_far = f"{order[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
         carried = [
             f"(LAST(IF(ARRAY_CONTAINS(_carried, {literal(c.name)}), NULL, STRUCT({quote(c.name)} AS v)), TRUE) "
