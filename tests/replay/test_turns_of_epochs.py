@@ -203,6 +203,8 @@ class History:
             topics = self.draw(st.sets(st.sampled_from(TOPICS), min_size=1))
             self.epochs[number] = Epoch(offsets=dict.fromkeys(sorted(topics), 0))
         epoch, old = self.epochs[number], self.moves[-1].epoch if self.moves else None
+        if old is not None:
+            self.reaches(self.epochs[old], epoch.offsets)
         yielded = None if old is None else self.epochs[old].place
         epoch.reads("held", {**self.apart(epoch), **self.common(epoch, yielded)})
         self.moves.append(move(number, old, epoch.place, yielded))
@@ -216,6 +218,13 @@ class History:
             else:
                 epoch.reads("live", ends)
         self.grows()
+
+    @staticmethod
+    def reaches(live: Epoch, offsets: Mapping[str, int]) -> None:
+        """An epoch that stands ahead of the live one waits until that has sent what lies between."""
+        ahead = {topic: offsets[topic] for topic in live.offsets if live.offsets[topic] < offsets.get(topic, 0)}
+        if ahead:
+            live.reads("live", {**live.offsets, **ahead})
 
     @staticmethod
     def common(epoch: Epoch, yielded: Offsets | None) -> dict[str, int]:
