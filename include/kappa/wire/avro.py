@@ -80,6 +80,12 @@ def schema_id(value: bytes) -> int | None:
     return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 else None
 
 
+def of_schema_id(value: bytes, by_id: Mapping[int, T | str]) -> T | str:
+    """What is known of the schema whose id a value begins with, or why the value is a dead letter."""
+    number = schema_id(value)
+    return NO_WIRE_FORMAT if number is None else by_id.get(number, f"{UNRESOLVED}{number}")
+
+
 def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
     """The ids at the beginning of values."""
     return {number for value in values.to_pylist() if value is not None and (number := schema_id(value)) is not None}
@@ -122,8 +128,7 @@ def decoded(
     for place, value in enumerate(values.to_pylist()):
         if value is None:
             continue
-        number = schema_id(value)
-        reader = NO_WIRE_FORMAT if number is None else readers_by_id.get(number, f"{UNRESOLVED}{number}")
+        reader = of_schema_id(value, readers_by_id)
         if isinstance(reader, str):
             reasons[place] = reader
             continue

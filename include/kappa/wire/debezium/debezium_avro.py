@@ -53,13 +53,12 @@ def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tu
     Raises:
         UnfitError: it is not a record, or its schema is not known yet.
     """
-    number = avro.schema_id(value)
-    writer = avro.NO_WIRE_FORMAT if number is None else writers_by_id.get(number, f"{avro.UNRESOLVED}{number}")
+    writer = avro.of_schema_id(value, writers_by_id)
     if isinstance(writer, str):
         raise UnfitError(writer)
     record = _as_json(avro.datum(value, writer.schema))
     if type(record) is not dict:
-        raise UnfitError(avro.UNDECODED.format(number))
+        raise UnfitError(avro.UNDECODED.format(avro.schema_id(value)))
     return record, writer.hint
 
 

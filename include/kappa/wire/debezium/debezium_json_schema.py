@@ -27,8 +27,7 @@ def datum(value: bytes, writers_by_id: Mapping[int, Hint | str]) -> tuple[dict[s
     Raises:
         UnfitError: it is not an object, or its schema is not known yet.
     """
-    number = avro.schema_id(value)
-    writer = avro.NO_WIRE_FORMAT if number is None else writers_by_id.get(number, f"{avro.UNRESOLVED}{number}")
+    writer = avro.of_schema_id(value, writers_by_id)
     if isinstance(writer, str):
         raise UnfitError(writer)
     payload, schema = unwrapped(value[HEADER:])

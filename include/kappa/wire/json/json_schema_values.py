@@ -38,7 +38,9 @@ def decoded(
         decode: the decoder of JSON.
     """
     heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
-    reasons = pa.array([_reason(head, schemas) for head in heads.dictionary.to_pylist()], pa.string())
+    objections = {number: objection(number, schema) for number, schema in schemas.items()}
+    texts_of_heads = heads.dictionary.to_pylist()
+    reasons = pa.array([avro.of_schema_id(head, objections) for head in texts_of_heads], pa.string())
     of_head = reasons.take(heads.indices)
     is_read = pc.is_null(of_head).to_pylist()
     texts = [
@@ -64,17 +66,6 @@ def hinted(values: pa.BinaryArray, reasons: pa.StringArray) -> pa.StringArray:
             is_json = value[HEADER:].lstrip(_BLANK)[:1] == b"{"
             texts[place] = WIRE_FORMAT.format("json_schema" if is_json else "avro")
     return pa.array(texts, pa.string())
-
-
-def _reason(head: bytes | None, schemas: WriterSchemas) -> str | None:
-    if head is None:
-        return None
-    number = avro.schema_id(head)
-    if number is None:
-        return avro.NO_WIRE_FORMAT
-    if number not in schemas:
-        return f"{avro.UNRESOLVED}{number}"
-    return objection(number, schemas[number])
 
 
 def objection(number: int, schema: WriterSchema | None) -> str | None:
