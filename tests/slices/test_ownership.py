@@ -12,15 +12,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.airflow_stack import wait_for
 from support.epochs import read_messages
+from support.markers import slice_marker
 
 from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
-from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Sender
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
 from kappa.slices.topics import changelog, ownership, turns
 from kappa.wire.encoding import Record
 
@@ -92,17 +91,7 @@ def test_claims_and_markers_are_read_where_their_topic_got_more_partitions(
     admin.create_partitions([NewPartitions(paths.markers, 12)])[paths.markers].result()
     wait_for(lambda: kafka.partitions(paths.markers) == 12, 30, "the partitions are there")
     ownership.claim(kafka, paths, "mine")
-    of_slice = Marker(
-        seq=2,
-        end=Offsets({"pos": {0: 2}}),
-        max_timestamps={},
-        topic_ids={},
-        shapes={},
-        code="c",
-        topology_version="1",
-        sends="live",
-        lake="mine",
-    )
+    of_slice = slice_marker(2, 2, lake="mine")
     with Sender(kafka.bootstrap_servers, paths.name, paths.name) as sender:
         sender.init()
         sender.send([markers.record(paths, of_slice)], None)

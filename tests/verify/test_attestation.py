@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.markers import slice_marker
 from support.slices import SCHEMA, TOPOLOGY, Epoch
 
 from kappa.delta import tables
 from kappa.errors import DisagreementError
 from kappa.kafka.markers import Marker
 from kappa.names import EpochPaths
-from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.offsets.vector import OffsetRange
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import LedgerState
@@ -41,17 +42,7 @@ def commit(seq: int, end: int, **values: Any) -> LedgerRow:
 
 
 def marker(seq: int, end: int, row: LedgerRow | None = None) -> Marker:
-    return Marker(
-        seq=seq,
-        end=Offsets({"pos": {0: end}}),
-        max_timestamps={},
-        topic_ids={},
-        shapes={},
-        code="c",
-        topology_version="1",
-        sends="live",
-        plan=None if row is None else plan_hash(row),
-    )
+    return slice_marker(seq, end, plan=None if row is None else plan_hash(row))
 
 
 COMMITS = (commit(0, 10, logged=False, sends="held"), commit(1, 20), commit(2, 30))
