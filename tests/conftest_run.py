@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import itertools
 import json
 import os
@@ -81,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is_quick = config.getoption("numprocesses", None) and not config.getoption("part_minutes", None)
     if is_quick and not config.getoption("soak_hours") and "TMPDIR" not in os.environ and is_roomy(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # workers inherit it
+    gc.disable()  # until all tests are collected: it would look again and again at a million objects that stay
     # Capturing is suspended here: this is the stderr that a person sees, whatever a test does to it.
     stderr = os.fdopen(os.dup(2), "w", buffering=1)
     config.pluginmanager.register(Run(config, stderr), "kappa-run")
@@ -191,6 +193,8 @@ class Run:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.tests |= {item.nodeid for item in session.items}
+        gc.freeze()
+        gc.enable()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
@@ -220,6 +224,7 @@ class Run:
             terminalreporter.write_line(line)
 
     def pytest_sessionfinish(self) -> None:
+        gc.unfreeze()
         if not self.is_worker:
             self._keep()
             self._end_leftovers()
