@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -74,8 +74,34 @@ def last_record(
     return None
 
 
-class Reader:
-    """One consumer that belongs to no group and commits nothing.
+class _Assigned:
+    """One consumer that belongs to no group and commits nothing."""
+
+    def __init__(self, bootstrap_servers: str, group: str, *, fetch_kbytes: int, queue_kbytes: int) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._topics: set[str] = set()
+        self._consumer = _consumer(bootstrap_servers, group, fetch_kbytes=fetch_kbytes, queue_kbytes=queue_kbytes)
+
+    def close(self) -> None:
+        """Disconnect. Safe twice."""
+        self._consumer.close()
+
+    def _assign(self, starts: Mapping[At, int]) -> None:
+        """Fetch these partitions from these offsets on, and no others.
+
+        Topics that are new to the consumer are looked up first: by itself it asks for them once a second.
+        """
+        for topic in {topic for topic, _ in starts} - self._topics:
+            try:
+                self._consumer.list_topics(topic, PATIENCE_SECONDS)
+            except KafkaException as error:
+                raise explained(error, self._bootstrap_servers, f"looking for topic {topic!r}") from error
+            self._topics.add(topic)
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in starts.items()])
+
+
+class Reader(_Assigned):
+    """Reads all records of spans.
 
     Args:
         bootstrap_servers: the brokers.
@@ -83,10 +109,8 @@ class Reader:
     """
 
     def __init__(self, bootstrap_servers: str, *, fetch_kbytes: int = 4096) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._consumer = _consumer(
-            bootstrap_servers, "kappa.reader", fetch_kbytes=fetch_kbytes, queue_kbytes=max(64, fetch_kbytes * 8)
-        )
+        queue_kbytes = max(64, fetch_kbytes * 8)
+        super().__init__(bootstrap_servers, "kappa.reader", fetch_kbytes=fetch_kbytes, queue_kbytes=queue_kbytes)
 
     def read(self, start: Offsets, end: Offsets) -> Iterator[list[Message]]:
         """Batches of the committed records from ``start`` to ``end``, ordered within each partition.
@@ -100,7 +124,7 @@ class Reader:
             BrokerUnreachableError: nothing came for 30 seconds.
         """
         self._ends = {at: offset for at, offset in end.items() if (start.get(*at) or 0) < offset}
-        self._consumer.assign([TopicPartition(*at, start.get(*at) or 0) for at in self._ends])
+        self._assign({at: start.get(*at) or 0 for at in self._ends})
         heard = time.monotonic()
         while self._ends:
             first = self._consumer.poll(0.2)
@@ -120,10 +144,6 @@ class Reader:
         """Read no further in one partition of the current reading."""
         if self._ends.pop((topic, partition), None) is not None:
             self._consumer.incremental_unassign([TopicPartition(topic, partition)])
-
-    def close(self) -> None:
-        """Disconnect. Safe twice."""
-        self._consumer.close()
 
     def _records(self, messages: list[Message], start: Offsets) -> list[Message]:
         records: list[Message] = []
@@ -168,16 +188,15 @@ class Reader:
         raise explained(KafkaException(error), self._bootstrap_servers, f"reading {where} from {start} to {end}")
 
 
-class Sampler:
-    """One consumer that reads a few records here and there, and fetches little more than those.
+class Sampler(_Assigned):
+    """Reads a few records here and there, and fetches little more than those.
 
     Args:
         bootstrap_servers: the brokers.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._consumer = _consumer(bootstrap_servers, "kappa.sampler", fetch_kbytes=16, queue_kbytes=256)
+        super().__init__(bootstrap_servers, "kappa.sampler", fetch_kbytes=16, queue_kbytes=256)
 
     def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
         """The first records of each partition, at most this many, from ``start`` to ``end``.
@@ -189,7 +208,7 @@ class Sampler:
         """
         ends = {at: end[at] for at in start if at in end and start[at] < end[at]}
         samples: dict[tuple[str, int], list[Message]] = {}
-        self._consumer.assign([TopicPartition(*at, start[at]) for at in ends])
+        self._assign({at: start[at] for at in ends})
         heard = time.monotonic()
         while ends:
             # A wait for `most` lasts its full time if there are fewer, so this waits only for the first one.
@@ -214,10 +233,6 @@ class Sampler:
                 ends = {at: last for at, last in ends.items() if at not in full}
         self._consumer.unassign()
         return samples
-
-    def close(self) -> None:
-        """Disconnect. Safe twice."""
-        self._consumer.close()
 
 
 def _consumer(bootstrap_servers: str, group: str, *, fetch_kbytes: int, queue_kbytes: int) -> Consumer:
