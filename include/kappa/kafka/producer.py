@@ -46,15 +46,14 @@ _LEAST_BATCH_BYTES = 1_000
 
 
 def append(bootstrap_servers: str, record: Record) -> None:
-    """Send one record outside any transaction, and wait until it is acknowledged.
-
-    A repetition after an error may send it twice.
+    """Send one record outside any transaction, and wait until it is acknowledged; it may be there twice.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     failures: list[KafkaError] = []
-    producer = Producer(producer_settings(bootstrap_servers))
+    # An idempotent producer waits half a second for its id, and spares no repetition by another process.
+    producer = Producer(producer_settings(bootstrap_servers) | {"enable.idempotence": False})
     producer.produce(
         record.topic,
         record.value,
