@@ -159,6 +159,45 @@ def test_anything_but_a_single_query_over_tables_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT id FROM sums.sums AS x WHERE EXISTS (SELECT 1 FROM shop.sums.sums AS y WHERE x.total = y.total)", []),
+        (
+            "SELECT sums.sums.id FROM sums.sums WHERE EXISTS "
+            "(SELECT 1 FROM shop.sums.sums AS x WHERE x.total = sums.sums.total + 10 AND x.id = 'b')",
+            [("b",)],
+        ),
+        (
+            "SELECT sums.sums.total FROM sums.sums WHERE id = 'a' UNION ALL "
+            "SELECT shop.sums.sums.total FROM shop.sums.sums WHERE id = 'a' ORDER BY 1",
+            [(0,), (10,)],
+        ),
+        ("SELECT MIN(sums.sums.total) AS n FROM sums.sums, (SELECT * FROM shop.sums.sums) AS SUMS", [(0,)]),
+    ],
+)
+def test_a_column_belongs_to_the_topology_before_it(lake: Config, query: str, expected: list[Any]) -> None:
+    assert values(lake, query) == expected
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "SELECT 1 FROM shop.sums.sums WHERE shop.sums.sums.total = sums.sums.total",
+        "SELECT 1 FROM shop.sums.sums AS sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM UNNEST([7]) AS sums(total) WHERE total = sums.sums.total",
+        "SELECT 1 FROM (SELECT * FROM shop.sums.sums) AS sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM (shop.sums.sums JOIN a.b.c.sums.sums AS y ON TRUE) WHERE y.total = sums.sums.total",
+        "SELECT 1 FROM shop.sums.sums WHERE EXISTS (SELECT 1 FROM a.b.c.sums.sums AS y WHERE y.total > sums.sums.id)",
+    ],
+)
+def test_a_column_that_the_engine_would_take_for_another_tables_is_refused(lake: Config, inner: str) -> None:
+    query = f"WITH sums AS (SELECT 7 AS total) SELECT sums.sums.id FROM sums.sums WHERE EXISTS ({inner})"
+    with pytest.raises(UsageError, match="rows of another table have the name 'sums' too"):
+        values(lake, query)
+
+
+@pytest.mark.parametrize(
     ("query", "near"),
     [
         ("SELECT 1 FROM shop.sums.sum", "shop.sums.sums"),
