@@ -3,7 +3,7 @@
 ======  ==============================================================================================
 status  when
 ======  ==============================================================================================
-400     a parameter is malformed, or does not fit the table's key
+400     a parameter is malformed, unknown or given twice, or does not fit the table's key
 401     no login
 403     the caller may not read the topology
 404     no such topology, epoch, slice, table or key

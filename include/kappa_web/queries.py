@@ -20,7 +20,7 @@ from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
 from kappa.wire.encoding import to_json
 from kappa.wire.json.json_forms import json_rows
-from kappa_web import scans
+from kappa_web import parameters, scans
 from kappa_web.access import Access
 from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer
 from kappa_web.bounded import Bounded
@@ -40,7 +40,7 @@ _JSON = "application/json"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": what}
     for status, what in {
-        400: "A parameter is malformed, or does not fit the table's key; or a scan would read too much.",
+        400: "A parameter is malformed, unknown, given twice or unfit for the table; or a scan would read too much.",
         401: "No login.",
         403: "The topology may not be read.",
         404: "No such topology, epoch, slice, table or key.",
@@ -83,7 +83,7 @@ _Keys = Annotated[list[Annotated[str, Field(max_length=1_000)]], Query(max_lengt
 
 def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     """Routes of the queries."""
-    routes = APIRouter(responses=_PROBLEMS)
+    routes = APIRouter(responses=_PROBLEMS, dependencies=[Depends(parameters.check)])
     bounded = Bounded()
     dependency = Depends(access)
 

@@ -187,6 +187,26 @@ class TestScans:
     def test_a_scan_with_invalid_parameters_is_a_malformed_request(self, site: Site, params: dict[str, Any]) -> None:
         assert site.problem(SUMS, params=params) == (400, "malformed")
 
+    @pytest.mark.parametrize(
+        ("route", "words"),
+        [
+            (f"{SUMS}?form=b", "There is no parameter 'form' here. Give one of these: at, cursor, epoch, from,"),
+            (f"{SUMS}/a/0?epoch=1&sequence=1", "There is no parameter 'sequence' here. Give one of these: at,"),
+            (f"{SUMS}/a/0?Seq=1&epoch=1", "There is no parameter 'Seq' here"),
+            (f"{SUMS}/a/0?limit=1", "There is no parameter 'limit' here"),
+            ("/metadata/sums?seq=1", "There is no parameter 'seq' here. Give one of these: epoch."),
+            ("/metadata?topology=sums", "There is no parameter 'topology' here. Give one of these: none."),
+            (f"{SUMS}?from=a&from=b", "Parameter 'from' has 2 values. Give it once."),
+            (f"{SUMS}/a/0?epoch=1&seq=1&seq=2", "Parameter 'seq' has 2 values."),
+            (f"{SUMS}?prefix=%FF", "not text in UTF-8"),
+            (f"{SUMS}?key=%C3", "not text in UTF-8"),
+            (f"{SUMS}?%FF", "not text in UTF-8"),
+        ],
+    )
+    def test_a_parameter_that_would_be_ignored_is_a_malformed_request(self, site: Site, route: str, words: str) -> None:
+        assert site.problem(route) == (400, "malformed")
+        assert words in site.get(route).json()["detail"]
+
     def test_all_pages_of_a_scan_are_of_one_slice(self, own_site: Site) -> None:
         first = own_site.get(SUMS, params={"limit": 2}).json()
         own_site.epoch.slice({("a", 0): None, ("b", 0): 50, ("d", 0): 8})
