@@ -157,7 +157,7 @@ class Lake:
         record = self.record(topology)
         if epoch is None and record.live is None:
             raise LedgerError(f"No epoch of {topology!r} is live now. See: kappa status {topology}")
-        number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+        number = record.readable_epoch(epoch)
         paths, state = self.ledger(topology, number)
         if state.committed is None:
             raise LedgerError(f"Epoch {number} of {topology!r} has committed nothing yet.", epoch=number)

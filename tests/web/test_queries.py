@@ -15,13 +15,13 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.slices import keys, merged
+from support.slices import Epoch, keys, merged
 from support.slices import slices as drawn_slices
 from support.web_site import Rights, Site
 
-from kappa import clock
+from kappa import clock, serving
 from kappa.control.lakes import moving
-from kappa.errors import UnknownTopologyError
+from kappa.errors import UnknownEpochError, UnknownTopologyError
 from kappa.topology import Source, Table, Topology
 from kappa_web.app import build
 from kappa_web.scans import Cursor
@@ -347,6 +347,20 @@ class TestMissingParts:
         shutil.move(own_site.config.lake, f"{own_site.config.lake}.away")
         answer = own_site.get(SUMS)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+    def test_a_removed_epoch_is_not_waited_for(self, own_site: Site) -> None:
+        own_site.tell("planned", "rewound", "seeded", epoch=2)
+        Epoch(own_site.base / "lake", epoch=2).slice({("a", 0): 1, ("b", 0): 2})
+        page = {"epoch": 2, "limit": 1}
+        cursor = own_site.get(SUMS, params=page).json()["next"]
+        own_site.tell("aborted", epoch=2)
+        for files in ("there for a moment", "gone"):
+            for path in (f"{SUMS}?epoch=2", f"{SUMS}/a/0?epoch=2&seq=1", f"{SUMS}?limit=1&cursor={cursor}"):
+                assert own_site.problem(path) == (409, "cleaned-up"), files
+            assert "Epoch 2 of 'sums' was aborted" in own_site.get("/metadata/sums?epoch=2").json()["detail"]
+            with pytest.raises(UnknownEpochError, match="was aborted"):
+                serving.snapshot(own_site.config, "sums", epoch=2)
+            shutil.rmtree(own_site.base / "lake" / "sums" / "e0002", ignore_errors=True)
 
     def test_a_lake_that_has_moved_says_where_it_is(self, own_site: Site) -> None:
         assert own_site.get(SUMS).status_code == 200
