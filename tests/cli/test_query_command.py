@@ -59,6 +59,19 @@ def test_what_is_refused_is_said_once(served: Any, caplog: pytest.LogCaptureFixt
     assert caplog.records == []
 
 
+def test_a_value_writes_one_line_and_moves_no_cursor(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    put_live(config, "sums")
+    text, shown = "\x1b]0;title\x07\x1b[2J\nb  0  7\u202e", r"\x1b]0;title\x07\x1b[2J\nb  0  7\u202e"
+    stop = Event(topology="sums", epoch=1, event="stop", at=datetime.now(UTC), actor="ann", reason=text)
+    Epochs(config.lake).change("sums", lambda _: [stop])
+    Epoch(tmp_path / "lake").slice({(text, 0): 1})
+    for words, lines in ((["query", "sums", "sums"], 2), (["sql", "SELECT * FROM sums.sums"], 2), (["history"], 6)):
+        output = CliRunner().invoke(app, words, env=config.to_env(), color=True).output
+        assert all(character.isprintable() for character in output.replace("\n", ""))
+        assert shown in output.splitlines()[lines - 1]
+
+
 def test_values_that_json_lacks_have_the_forms_of_sql_and_of_http(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
     put_live(config, "sums")
