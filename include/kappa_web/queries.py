@@ -55,7 +55,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
         "headers": {
             name: {"description": what, "required": not name.startswith("Kappa-Stale"), "schema": {"type": kind}}
             for name, kind, what in (
-                ("ETag", "string", "Epoch and slice, for If-None-Match."),
+                ("ETag", "string", "Epoch, slice and whether it is live, for If-None-Match."),
                 ("Kappa-Epoch", "integer", "The epoch that was read."),
                 ("Kappa-Seq", "integer", "Its slice."),
                 (
@@ -315,8 +315,9 @@ def _answer(
     """An answer with the headers of its state; without a body if the caller already has it."""
     stale = lake.staleness(view)
     snapshot = view.snapshot
+    what = ("" if view.is_live else ".not-live") + (".withheld" if withheld else "")
     headers = {
-        "ETag": f'"{snapshot.epoch}.{snapshot.seq}{".withheld" if withheld else ""}"',
+        "ETag": f'"{snapshot.epoch}.{snapshot.seq}{what}"',
         "Cache-Control": "private, no-cache",
         "Vary": "Authorization, Cookie",
         "Kappa-Epoch": str(snapshot.epoch),

@@ -138,6 +138,14 @@ class TestCaching:
         own_site.epoch.slice({("z", 0): 1})
         assert own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": tag}).status_code == 200
 
+    def test_a_copy_of_a_live_epochs_row_is_not_valid_after_the_cutover(self, own_site: Site) -> None:
+        pinned = f"{SUMS}/a/0?epoch=1&seq=2"
+        copy = own_site.get(pinned)
+        own_site.tell("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "moved", epoch=2)
+        answer = own_site.get(pinned, headers={"If-None-Match": copy.headers["ETag"]})
+        assert (copy.json()["snapshot"]["is_live"], answer.json()["snapshot"]["is_live"]) == (True, False)
+        assert own_site.get(pinned, headers={"If-None-Match": answer.headers["ETag"]}).status_code == 304
+
 
 class TestScans:
     def test_a_scan_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
