@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.slices import Epoch, keys, merged
+from support.slices import TABLE, TOPOLOGY, Epoch, keys, merged
 from support.slices import slices as drawn_slices
 from support.web_site import Rights, Site
 
@@ -141,6 +141,7 @@ class TestCaching:
     def test_a_copy_of_a_live_epochs_row_is_not_valid_after_the_cutover(self, own_site: Site) -> None:
         pinned = f"{SUMS}/a/0?epoch=1&seq=2"
         copy = own_site.get(pinned)
+        Epoch(own_site.base / "lake", epoch=2)
         own_site.tell("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "moved", epoch=2)
         answer = own_site.get(pinned, headers={"If-None-Match": copy.headers["ETag"]})
         assert (copy.json()["snapshot"]["is_live"], answer.json()["snapshot"]["is_live"]) == (True, False)
@@ -320,6 +321,21 @@ class TestWindows:
         visible = windows.get("/tables/pages/views", headers={"If-None-Match": hidden.headers["ETag"]})
         assert visible.status_code == 200, "a copy without the values is none with them"
         assert {row["card"] for row in visible.json()["rows"]} == {"4711"}
+
+    def test_what_the_live_epoch_masks_is_masked_in_each_epoch(self, own_site: Site) -> None:
+        masked = replace(TOPOLOGY, tables=[replace(TABLE, masked=["total"])])
+        Epoch(own_site.base / "lake", masked, 2).slice({("a", 0): 4})
+        own_site.tell("planned", "rewound", "seeded", "replayed", "caught_up", "verified", epoch=2)
+        before = own_site.get(f"{SUMS}/a/0").json()
+        assert (before["row"]["total"], before["withheld"]) == (3, [])
+        assert own_site.get(f"{SUMS}/a/0?epoch=2").json()["row"]["total"] is None
+        own_site.tell("moved", epoch=2)
+        for path in (f"{SUMS}/a/0", f"{SUMS}/a/0?epoch=1", f"{SUMS}/a/0?epoch=1&seq=1"):
+            answer = own_site.get(path).json()
+            assert (answer["row"]["total"], answer["withheld"]) == (None, ["total"]), path
+        assert own_site.get("/metadata/sums?epoch=1").json()["tables"]["sums"]["columns"]["total"]["masked"]
+        own_site.rights.unmasks = True
+        assert own_site.get(f"{SUMS}/a/0?epoch=1").json()["row"]["total"] == 3
 
     def test_windows_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
         table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])
