@@ -138,6 +138,15 @@ def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: To
     assert "0 offsets behind the stable end" in output
     assert "12 more offsets wait behind an open transaction" in output
 
+    ahead = (OffsetRange(topic=name, partition=0, start=0, end=100),)  # as after an election of a replica that lags
+    ledger.append(LedgerRow(kind="commit", seq=1, writer="me", at=datetime.now(UTC), ranges=ahead, detail=detail))
+    output = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).output
+    assert "0 offsets behind the stable end, where the lag is known" in output
+    assert f"the epoch stands at offset 100 of {name}[0], the log ends at offset" in output
+    answer = json.loads(CliRunner().invoke(app, ["lag", "held.back", "--json"], env=config.to_env()).output)
+    assert (answer["lag"], answer["partitions"][0]["lag"], answer["recreated"]) == (0, None, [])
+    assert answer["beyond"][0]["code"] == "stored-vector-beyond-end"
+
     kafka.delete_topics([name])
     while name in kafka.topics():
         pass
