@@ -45,6 +45,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
         yield config
 
 
+@pytest.fixture(scope="module")
+def many(lake: Config) -> Config:
+    """The same with a topology of more rows than the engine takes at once."""
+    topology = replace(TOPOLOGY, name="many.sums")
+    Epoch(Path(lake.lake), topology).slice({(str(number), 0): number for number in range(20_001)})
+    tell(lake, topology.name, 1, *epoch_record.FIRST, by_event={})
+    return lake
+
+
 def values(config: Config, query: str, **how: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in serving.sql(config, query, **how).to_pylist()]
 
@@ -177,6 +186,21 @@ def test_anything_but_a_single_query_over_tables_is_refused(
 )
 def test_a_column_belongs_to_the_topology_before_it(lake: Config, query: str, expected: list[Any]) -> None:
     assert values(lake, query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT 'x' AS x FROM many.sums.sums LIMIT 2", [("x",), ("x",)]),
+        ("SELECT 7 AS n FROM many.sums.sums LIMIT 5 OFFSET 20000", [(7,)]),
+        ("SELECT SUM(2) AS n FROM (SELECT id FROM many.sums.sums LIMIT 3) AS few", [(6,)]),
+        ("SELECT id IS NULL AS x FROM many.sums.sums LIMIT 2", [(False,), (False,)]),
+        ("SELECT COUNT(*) AS n FROM many.sums.sums", [(20_001,)]),
+    ],
+)
+def test_a_limit_holds_for_rows_without_a_column(many: Config, query: str, expected: list[Any]) -> None:
+    assert values(many, query) == expected
+    assert serving.snapshot(many, "many.sums").rows("sums", select="1 AS one", limit=3).num_rows == 3
 
 
 @pytest.mark.parametrize(

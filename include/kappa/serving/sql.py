@@ -95,6 +95,11 @@ class Statement:
             number += 1
         return f"_kappa{number}"
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a part of it takes only some of its rows."""
+        return any(token.token_type.name in ("LIMIT", "OFFSET") for token in _tokens(self.query))
+
     def text(self, sources: Mapping[Name, str]) -> str:
         """The query over these relations: a name or a query in brackets for each table."""
         parts: list[str] = []
@@ -224,7 +229,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         over = changes_over(parts)
         if over is not None:
             relations[changes] = open_table(over.path, version=over.delta_version)
-        sources[name] = relation(table, over, parts.hidden, base=base, changes=changes)
+        sources[name] = relation(table, over, parts.hidden, base=base, changes=changes, is_limited=checked.is_limited)
     try:
         results = execute(checked.text(sources), relations)
         first = next(results, None)
