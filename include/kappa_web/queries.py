@@ -96,7 +96,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     def topologies(caller: Any = dependency) -> Response:
         """The topologies on record that the caller may read."""
         records = [record for name, record in lake.records().items() if caller.may_read(name)]
-        entries = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
+        entries = [{"name": one.topology, "live_epoch": one.live, "epochs": one.readable_epochs} for one in records]
         return Response(to_json({"topologies": entries}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="Metadata of a topology")

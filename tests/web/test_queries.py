@@ -377,7 +377,9 @@ class TestMissingParts:
         Epoch(own_site.base / "lake", epoch=2).slice({("a", 0): 1, ("b", 0): 2})
         page = {"epoch": 2, "limit": 1}
         cursor = own_site.get(SUMS, params=page).json()["next"]
+        assert own_site.get("/metadata").json()["topologies"][0]["epochs"] == [1, 2]
         own_site.tell("aborted", epoch=2)
+        assert own_site.get("/metadata").json()["topologies"][0]["epochs"] == [1]
         for files in ("there for a moment", "gone"):
             for path in (f"{SUMS}?epoch=2", f"{SUMS}/a/0?epoch=2&seq=1", f"{SUMS}?limit=1&cursor={cursor}"):
                 assert own_site.problem(path) == (409, "cleaned-up"), files

@@ -302,6 +302,11 @@ class TopologyRecord:
             )
         return self.live
 
+    @property
+    def readable_epochs(self) -> list[int]:
+        """The numbers of the epochs that were not removed."""
+        return sorted(number for number, epoch in self.recent.items() if not epoch.stage.is_ended)
+
     def readable_epoch(self, number: int | None) -> int:
         """The number of an epoch whose rows can be read.
 
