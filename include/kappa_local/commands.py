@@ -51,9 +51,11 @@ def up(
         bool, typer.Option("--secure", help="Require a login at the broker by TLS and SCRAM, and grant rights.")
     ] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
-    kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; by default as at the last start.")] = None,
+    kafka_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of the broker; by default as at the last start.")
+    ] = None,
     api_port: Annotated[
-        int | None, typer.Option(help="Port of Airflow's page; by default as at the last start.")
+        int | None, typer.Option(min=1, max=65535, help="Port of Airflow's page; by default as at the last start.")
     ] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
@@ -109,7 +111,9 @@ def airflow(context: typer.Context) -> None:
     raise typer.Exit(airflow_module.run(settings, context.args, api_port=port))
 
 
-def registry(port: Annotated[int, typer.Option(help="Port on this host's loopback.")] = REGISTRY_PORT) -> None:
+def registry(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this host's loopback.")] = REGISTRY_PORT,
+) -> None:
     """Serve a schema registry for Avro until Ctrl-C, for demo and tests; ids survive a restart."""
     from kappa_local import registry as registry_module
 

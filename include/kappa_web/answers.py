@@ -84,7 +84,7 @@ class TopologyOf(_Answer):
 
     name: str
     live_epoch: int | None
-    epochs: list[int]
+    epochs: list[int] = Field(description="Those that were not removed.")
 
 
 class TopologiesAnswer(_Answer):

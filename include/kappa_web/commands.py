@@ -29,7 +29,9 @@ def page(report: DiffReport) -> str:
     return file(report)
 
 
-def ui(port: Annotated[int, typer.Option(help="Port on this host's loopback; 0 for a free one.")] = PORT) -> None:
+def ui(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this host's loopback; 0 for a free one.")] = PORT,
+) -> None:
     """Serve the pages and the queries of the lake on this host's loopback until Ctrl-C. They only read."""
     from kappa_web import server
 

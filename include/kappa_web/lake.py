@@ -22,7 +22,7 @@ from kappa.record.epochs import epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import LedgerState, begun
 from kappa.store.address import is_remote
 from kappa.topology.shapes import Shape
 
@@ -42,7 +42,7 @@ class View:
         committed_at: when the slice was committed, UTC, by its driver's clock.
         is_live: whether the epoch is live.
         shapes: ``tables/<name>`` or ``outputs/<name>`` -> its key and columns.
-        masked: the same -> columns whose values need a right of their own.
+        masked: the same -> columns whose values need a right of their own, in this epoch or in the live one.
     """
 
     snapshot: serving.Snapshot
@@ -157,7 +157,7 @@ class Lake:
         record = self.record(topology)
         if epoch is None and record.live is None:
             raise LedgerError(f"No epoch of {topology!r} is live now. See: kappa status {topology}")
-        number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+        number = record.readable_epoch(epoch)
         paths, state = self.ledger(topology, number)
         if state.committed is None:
             raise LedgerError(f"Epoch {number} of {topology!r} has committed nothing yet.", epoch=number)
@@ -169,8 +169,16 @@ class Lake:
             committed_at=row.at,
             is_live=number == record.live,
             shapes=shapes,
-            masked=state.masked,
+            masked=self._masked(record, state),
         )
+
+    def _masked(self, record: TopologyRecord, state: LedgerState) -> dict[str, tuple[str, ...]]:
+        """Columns that an epoch masks, and those that the live one does: its code says what is not for everyone now."""
+        columns = dict(state.masked)
+        if record.live is not None:
+            for place, names in begun(self.ledger(record.topology, record.live)[1]).masked.items():
+                columns[place] = tuple(dict.fromkeys((*columns.get(place, ()), *names)))
+        return columns
 
     def staleness(self, view: View) -> Staleness:
         """How far a view is behind the log; the broker's answer may be a second old."""

@@ -3,11 +3,11 @@
 ======  ==============================================================================================
 status  when
 ======  ==============================================================================================
-400     a parameter is malformed, or does not fit the table's key
+400     a parameter is malformed, unknown or given twice, or does not fit the table's key
 401     no login
 403     the caller may not read the topology
 404     no such topology, epoch, slice, table or key
-409     the slice was there, and its files were cleaned up: begin again without ``seq``, ``at`` or ``cursor``
+409     the files of the slice were cleaned up: begin again without ``epoch``, ``seq``, ``at`` or ``cursor``
 503     not available now: nothing is live or committed yet, the lake does not answer or has moved, queries are many
 ======  ==============================================================================================
 """

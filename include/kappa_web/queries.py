@@ -20,7 +20,7 @@ from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
 from kappa.wire.encoding import to_json
 from kappa.wire.json.json_forms import json_rows
-from kappa_web import scans
+from kappa_web import parameters, scans
 from kappa_web.access import Access
 from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer
 from kappa_web.bounded import Bounded
@@ -40,7 +40,7 @@ _JSON = "application/json"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": what}
     for status, what in {
-        400: "A parameter is malformed, or does not fit the table's key; or a scan would read too much.",
+        400: "A parameter is malformed, unknown, given twice or unfit for the table; or a scan would read too much.",
         401: "No login.",
         403: "The topology may not be read.",
         404: "No such topology, epoch, slice, table or key.",
@@ -55,7 +55,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
         "headers": {
             name: {"description": what, "required": not name.startswith("Kappa-Stale"), "schema": {"type": kind}}
             for name, kind, what in (
-                ("ETag", "string", "Epoch and slice, for If-None-Match."),
+                ("ETag", "string", "Epoch, slice and whether it is live, for If-None-Match."),
                 ("Kappa-Epoch", "integer", "The epoch that was read."),
                 ("Kappa-Seq", "integer", "Its slice."),
                 (
@@ -83,7 +83,7 @@ _Keys = Annotated[list[Annotated[str, Field(max_length=1_000)]], Query(max_lengt
 
 def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     """Routes of the queries."""
-    routes = APIRouter(responses=_PROBLEMS)
+    routes = APIRouter(responses=_PROBLEMS, dependencies=[Depends(parameters.check)])
     bounded = Bounded()
     dependency = Depends(access)
 
@@ -96,7 +96,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     def topologies(caller: Any = dependency) -> Response:
         """The topologies on record that the caller may read."""
         records = [record for name, record in lake.records().items() if caller.may_read(name)]
-        entries = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
+        entries = [{"name": one.topology, "live_epoch": one.live, "epochs": one.readable_epochs} for one in records]
         return Response(to_json({"topologies": entries}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="Metadata of a topology")
@@ -315,8 +315,9 @@ def _answer(
     """An answer with the headers of its state; without a body if the caller already has it."""
     stale = lake.staleness(view)
     snapshot = view.snapshot
+    what = ("" if view.is_live else ".not-live") + (".withheld" if withheld else "")
     headers = {
-        "ETag": f'"{snapshot.epoch}.{snapshot.seq}{".withheld" if withheld else ""}"',
+        "ETag": f'"{snapshot.epoch}.{snapshot.seq}{what}"',
         "Cache-Control": "private, no-cache",
         "Vary": "Authorization, Cookie",
         "Kappa-Epoch": str(snapshot.epoch),

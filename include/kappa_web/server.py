@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections.abc import Callable
 
@@ -26,7 +27,7 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
         ready: called with the address once requests are accepted.
 
     Raises:
-        UsageError: another process uses the port.
+        UsageError: another process uses the port, or this user may not.
     """
     import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -39,7 +40,8 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
     try:
         listening.bind((HOST, port))
     except OSError as error:
-        raise UsageError(f"Port {port} of {HOST} is taken. Name another one: kappa ui --port 0") from error
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        raise UsageError(f"Port {port} of {HOST} {why}. Name another one: kappa ui --port 0") from error
     app = build(config, loopback)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
 

@@ -59,6 +59,19 @@ def test_what_is_refused_is_said_once(served: Any, caplog: pytest.LogCaptureFixt
     assert caplog.records == []
 
 
+def test_a_value_writes_one_line_and_moves_no_cursor(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    put_live(config, "sums")
+    text, shown = "\x1b]0;title\x07\x1b[2J\nb  0  7\u202e", r"\x1b]0;title\x07\x1b[2J\nb  0  7\u202e"
+    stop = Event(topology="sums", epoch=1, event="stop", at=datetime.now(UTC), actor="ann", reason=text)
+    Epochs(config.lake).change("sums", lambda _: [stop])
+    Epoch(tmp_path / "lake").slice({(text, 0): 1})
+    for words, lines in ((["query", "sums", "sums"], 2), (["sql", "SELECT * FROM sums.sums"], 2), (["history"], 6)):
+        output = CliRunner().invoke(app, words, env=config.to_env(), color=True).output
+        assert all(character.isprintable() for character in output.replace("\n", ""))
+        assert shown in output.splitlines()[lines - 1]
+
+
 def test_values_that_json_lacks_have_the_forms_of_sql_and_of_http(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
     put_live(config, "sums")
@@ -124,6 +137,15 @@ def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: To
         producer.abort_transaction()
     assert "0 offsets behind the stable end" in output
     assert "12 more offsets wait behind an open transaction" in output
+
+    ahead = (OffsetRange(topic=name, partition=0, start=0, end=100),)  # as after an election of a replica that lags
+    ledger.append(LedgerRow(kind="commit", seq=1, writer="me", at=datetime.now(UTC), ranges=ahead, detail=detail))
+    output = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).output
+    assert "0 offsets behind the stable end, where the lag is known" in output
+    assert f"the epoch stands at offset 100 of {name}[0], the log ends at offset" in output
+    answer = json.loads(CliRunner().invoke(app, ["lag", "held.back", "--json"], env=config.to_env()).output)
+    assert (answer["lag"], answer["partitions"][0]["lag"], answer["recreated"]) == (0, None, [])
+    assert answer["beyond"][0]["code"] == "stored-vector-beyond-end"
 
     kafka.delete_topics([name])
     while name in kafka.topics():

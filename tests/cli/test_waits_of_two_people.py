@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from kappa import clock
 from kappa.cli import app
+from kappa.cli.views.watch import watch
 from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.record.epochs import Epochs
@@ -93,3 +94,16 @@ def test_a_driver_that_is_not_wanted_is_not_revived(
     Epochs(story.config.lake).add(NAME, 3, "stop" if event == "stop" else "aborted", actor="bob")
     revival.look()
     assert started == [3]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_wait_shows_what_a_driver_says_as_it_is(
+    story: TopologyStory, is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "waits: no [id, n] in [/lake/x]"
+    story.beat(1, message=says)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "300")
+    watch(story.config, NAME, 1, until=lambda progress: progress.driver.message == says)
+    assert says in capsys.readouterr().err

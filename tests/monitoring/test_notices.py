@@ -243,9 +243,20 @@ def test_a_hanging_line_is_posted_and_a_slow_one_is_not(posts: Posts) -> None:
         wait(lambda: hook.taken)
         one.close()
         (request,) = hook.requests
-        assert request["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4"
+        assert request["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4/2026-03-01"
         assert request["owner"] == "team-a"
         assert request["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
+
+
+def test_a_line_that_hangs_again_is_another_notice(posts: Posts) -> None:
+    line = Line(name="effects of slice 4", seconds=1201, level="stuck")
+    with receiver() as hook:
+        at(posts, hook)
+        for time in ("2026-03-01T00:00:00+00:00", "2026-03-01T08:00:00+00:00"):  # each a driver of its own
+            one = posts()
+            one.hangs(line, 3, time)
+            one.close()
+        assert len({request["id"] for request in hook.requests}) == 2
 
 
 def test_a_driver_in_another_environment_is_posted(posts: Posts) -> None:

@@ -83,6 +83,21 @@ def test_the_command_shows_reasons_and_records_as_text_and_json(lake: Config) ->
     assert [(one["count"], one["letters"][1]["value"]) for one in report["reasons"]] == [(2, None)]
 
 
+def test_the_command_writes_control_characters_of_a_reason_out(lake: Config) -> None:
+    paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
+    aside = "set aside by decision 9: one\n       99  \x1b[2Jtwo"
+    tables.append(paths.dead_letters, letters((20, aside, None)), 3, "plan")
+    Ledger(paths.ledger).append(LedgerRow(kind="commit", seq=3, writer="w", at=AT, delta_versions={"dead_letters": 3}))
+    text = CliRunner().invoke(app, ["dead-letters", "a.b"], color=True).output
+    assert r"1  set aside by decision 9: one\n       99  \x1b[2Jtwo" in text
+
+
+def test_the_command_says_that_an_epoch_was_removed(lake: Config) -> None:
+    tell(lake, "a.b", 2, *FIRST[:-1], "aborted", by_event={})
+    error = CliRunner().invoke(app, ["dead-letters", "a.b", "--epoch", "2"]).exception
+    assert "Epoch 2 of 'a.b' was aborted" in str(error)
+
+
 def test_a_record_with_a_time_beyond_the_calendar_is_shown_with_that_time(lake: Config) -> None:
     paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
     far = 1_772_323_200_000_000_000  # a producer took microseconds for milliseconds

@@ -134,6 +134,11 @@ def test_a_lazy_reader_answers_filtered_and_limited_queries(lake: Snapshot) -> N
     assert frame.select(pl.len()).collect().item() == 5
     assert frame.filter(pl.col("数量").is_null()).select("id").collect()["id"].sort().to_list() == ["emptied", "ÿ"]
     assert frame.head(2).collect().height == 2
+    for engine in ("in-memory", "streaming"):
+        numbers = frame.with_row_index().select("index").collect(engine=engine)
+        assert numbers.to_dict(as_series=False) == {"index": [0, 1, 2, 3, 4]}, "no column is needed"
+        few = frame.filter(pl.col("id") < "l").select(pl.int_range(pl.len())).collect(engine=engine)
+        assert few.to_series().to_list() == [0, 1, 2]
     assert frame.filter(pl.col("id") == "new").collect().to_dicts()[0]["größe"] == full("", 8)["größe"]
 
 

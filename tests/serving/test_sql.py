@@ -45,6 +45,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
         yield config
 
 
+@pytest.fixture(scope="module")
+def many(lake: Config) -> Config:
+    """The same with a topology of more rows than the engine takes at once."""
+    topology = replace(TOPOLOGY, name="many.sums")
+    Epoch(Path(lake.lake), topology).slice({(str(number), 0): number for number in range(20_001)})
+    tell(lake, topology.name, 1, *epoch_record.FIRST, by_event={})
+    return lake
+
+
 def values(config: Config, query: str, **how: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in serving.sql(config, query, **how).to_pylist()]
 
@@ -156,6 +165,60 @@ def test_anything_but_a_single_query_over_tables_is_refused(
         values(lake, query.replace("{out}", str(tmp_path / "out.csv")))
     assert message in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT id FROM sums.sums AS x WHERE EXISTS (SELECT 1 FROM shop.sums.sums AS y WHERE x.total = y.total)", []),
+        (
+            "SELECT sums.sums.id FROM sums.sums WHERE EXISTS "
+            "(SELECT 1 FROM shop.sums.sums AS x WHERE x.total = sums.sums.total + 10 AND x.id = 'b')",
+            [("b",)],
+        ),
+        (
+            "SELECT sums.sums.total FROM sums.sums WHERE id = 'a' UNION ALL "
+            "SELECT shop.sums.sums.total FROM shop.sums.sums WHERE id = 'a' ORDER BY 1",
+            [(0,), (10,)],
+        ),
+        ("SELECT MIN(sums.sums.total) AS n FROM sums.sums, (SELECT * FROM shop.sums.sums) AS SUMS", [(0,)]),
+    ],
+)
+def test_a_column_belongs_to_the_topology_before_it(lake: Config, query: str, expected: list[Any]) -> None:
+    assert values(lake, query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT 'x' AS x FROM many.sums.sums LIMIT 2", [("x",), ("x",)]),
+        ("SELECT 7 AS n FROM many.sums.sums LIMIT 5 OFFSET 20000", [(7,)]),
+        ("SELECT SUM(2) AS n FROM (SELECT id FROM many.sums.sums LIMIT 3) AS few", [(6,)]),
+        ("SELECT id IS NULL AS x FROM many.sums.sums LIMIT 2", [(False,), (False,)]),
+        ("SELECT COUNT(*) AS n FROM many.sums.sums", [(20_001,)]),
+    ],
+)
+def test_a_limit_holds_for_rows_without_a_column(many: Config, query: str, expected: list[Any]) -> None:
+    assert values(many, query) == expected
+    assert serving.snapshot(many, "many.sums").rows("sums", select="1 AS one", limit=3).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "SELECT 1 FROM shop.sums.sums WHERE shop.sums.sums.total = sums.sums.total",
+        "SELECT 1 FROM shop.sums.sums AS sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM UNNEST([7]) AS sums(total) WHERE total = sums.sums.total",
+        "SELECT 1 FROM (SELECT * FROM shop.sums.sums) AS sums WHERE sums.total = sums.sums.total",
+        "SELECT 1 FROM (shop.sums.sums JOIN a.b.c.sums.sums AS y ON TRUE) WHERE y.total = sums.sums.total",
+        "SELECT 1 FROM shop.sums.sums WHERE EXISTS (SELECT 1 FROM a.b.c.sums.sums AS y WHERE y.total > sums.sums.id)",
+    ],
+)
+def test_a_column_that_the_engine_would_take_for_another_tables_is_refused(lake: Config, inner: str) -> None:
+    query = f"WITH sums AS (SELECT 7 AS total) SELECT sums.sums.id FROM sums.sums WHERE EXISTS ({inner})"
+    with pytest.raises(UsageError, match="rows of another table have the name 'sums' too"):
+        values(lake, query)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -481,12 +482,37 @@ def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
     story.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    story.ledger(2, steady(now, 3))
     secrets = ("1324.5000", "C0451882", "8,407,112")
     text = page(empty, f"/topologies/{NAME}/2")
     assert not [value for value in secrets if value in text], "columns that were declared after the report was made"
     assert "Values of masked columns are withheld." in text and "gold" in text
     whole = page(empty, f"/topologies/{NAME}/2", Caller(unmasks=True))
     assert all(value in whole for value in secrets) and "withheld" not in whole
+
+
+@pytest.mark.parametrize("loss", ["the epochs of the report", "the ledger of the live epoch"])
+def test_masked_values_stay_withheld_when_the_epochs_of_a_report_are_gone(empty: Config, loss: str) -> None:
+    masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
+    story, now = TopologyStory(config=empty, name=NAME, masked=masked), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    story.ledger(2, steady(now, 3))
+    secrets = ("1324.5000", "C0451882", "8,407,112")
+    if loss == "the ledger of the live epoch":
+        shutil.rmtree(story.paths(1).ledger)
+        secrets += ("gold",)
+    else:
+        story.tell(2, "aborted", now)
+        story.begin(3, now, live=1, stages=CANDIDATE, report=report(candidate=3))
+        story.ledger(3, steady(now, 3))
+        story.move(3, 1, 0, now)
+        story.tell(1, "dropped", now)
+    text = page(empty, f"/topologies/{NAME}/2")
+    assert not [value for value in secrets if value in text]
+    assert "Values of masked columns are withheld." in text
 
 
 def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty: Config) -> None:

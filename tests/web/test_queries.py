@@ -15,13 +15,13 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.slices import keys, merged
+from support.slices import TABLE, TOPOLOGY, Epoch, keys, merged
 from support.slices import slices as drawn_slices
 from support.web_site import Rights, Site
 
-from kappa import clock
+from kappa import clock, serving
 from kappa.control.lakes import moving
-from kappa.errors import UnknownTopologyError
+from kappa.errors import UnknownEpochError, UnknownTopologyError
 from kappa.topology import Source, Table, Topology
 from kappa_web.app import build
 from kappa_web.scans import Cursor
@@ -138,6 +138,15 @@ class TestCaching:
         own_site.epoch.slice({("z", 0): 1})
         assert own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": tag}).status_code == 200
 
+    def test_a_copy_of_a_live_epochs_row_is_not_valid_after_the_cutover(self, own_site: Site) -> None:
+        pinned = f"{SUMS}/a/0?epoch=1&seq=2"
+        copy = own_site.get(pinned)
+        Epoch(own_site.base / "lake", epoch=2)
+        own_site.tell("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "moved", epoch=2)
+        answer = own_site.get(pinned, headers={"If-None-Match": copy.headers["ETag"]})
+        assert (copy.json()["snapshot"]["is_live"], answer.json()["snapshot"]["is_live"]) == (True, False)
+        assert own_site.get(pinned, headers={"If-None-Match": answer.headers["ETag"]}).status_code == 304
+
 
 class TestScans:
     def test_a_scan_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
@@ -186,6 +195,26 @@ class TestScans:
     )
     def test_a_scan_with_invalid_parameters_is_a_malformed_request(self, site: Site, params: dict[str, Any]) -> None:
         assert site.problem(SUMS, params=params) == (400, "malformed")
+
+    @pytest.mark.parametrize(
+        ("route", "words"),
+        [
+            (f"{SUMS}?form=b", "There is no parameter 'form' here. Give one of these: at, cursor, epoch, from,"),
+            (f"{SUMS}/a/0?epoch=1&sequence=1", "There is no parameter 'sequence' here. Give one of these: at,"),
+            (f"{SUMS}/a/0?Seq=1&epoch=1", "There is no parameter 'Seq' here"),
+            (f"{SUMS}/a/0?limit=1", "There is no parameter 'limit' here"),
+            ("/metadata/sums?seq=1", "There is no parameter 'seq' here. Give one of these: epoch."),
+            ("/metadata?topology=sums", "There is no parameter 'topology' here. Give one of these: none."),
+            (f"{SUMS}?from=a&from=b", "Parameter 'from' has 2 values. Give it once."),
+            (f"{SUMS}/a/0?epoch=1&seq=1&seq=2", "Parameter 'seq' has 2 values."),
+            (f"{SUMS}?prefix=%FF", "not text in UTF-8"),
+            (f"{SUMS}?key=%C3", "not text in UTF-8"),
+            (f"{SUMS}?%FF", "not text in UTF-8"),
+        ],
+    )
+    def test_a_parameter_that_would_be_ignored_is_a_malformed_request(self, site: Site, route: str, words: str) -> None:
+        assert site.problem(route) == (400, "malformed")
+        assert words in site.get(route).json()["detail"]
 
     def test_all_pages_of_a_scan_are_of_one_slice(self, own_site: Site) -> None:
         first = own_site.get(SUMS, params={"limit": 2}).json()
@@ -293,6 +322,21 @@ class TestWindows:
         assert visible.status_code == 200, "a copy without the values is none with them"
         assert {row["card"] for row in visible.json()["rows"]} == {"4711"}
 
+    def test_what_the_live_epoch_masks_is_masked_in_each_epoch(self, own_site: Site) -> None:
+        masked = replace(TOPOLOGY, tables=[replace(TABLE, masked=["total"])])
+        Epoch(own_site.base / "lake", masked, 2).slice({("a", 0): 4})
+        own_site.tell("planned", "rewound", "seeded", "replayed", "caught_up", "verified", epoch=2)
+        before = own_site.get(f"{SUMS}/a/0").json()
+        assert (before["row"]["total"], before["withheld"]) == (3, [])
+        assert own_site.get(f"{SUMS}/a/0?epoch=2").json()["row"]["total"] is None
+        own_site.tell("moved", epoch=2)
+        for path in (f"{SUMS}/a/0", f"{SUMS}/a/0?epoch=1", f"{SUMS}/a/0?epoch=1&seq=1"):
+            answer = own_site.get(path).json()
+            assert (answer["row"]["total"], answer["withheld"]) == (None, ["total"]), path
+        assert own_site.get("/metadata/sums?epoch=1").json()["tables"]["sums"]["columns"]["total"]["masked"]
+        own_site.rights.unmasks = True
+        assert own_site.get(f"{SUMS}/a/0?epoch=1").json()["row"]["total"] == 3
+
     def test_windows_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
         table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])
         source = Source(topic="pos", schema="id STRING NOT NULL")
@@ -327,6 +371,22 @@ class TestMissingParts:
         shutil.move(own_site.config.lake, f"{own_site.config.lake}.away")
         answer = own_site.get(SUMS)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+    def test_a_removed_epoch_is_not_waited_for(self, own_site: Site) -> None:
+        own_site.tell("planned", "rewound", "seeded", epoch=2)
+        Epoch(own_site.base / "lake", epoch=2).slice({("a", 0): 1, ("b", 0): 2})
+        page = {"epoch": 2, "limit": 1}
+        cursor = own_site.get(SUMS, params=page).json()["next"]
+        assert own_site.get("/metadata").json()["topologies"][0]["epochs"] == [1, 2]
+        own_site.tell("aborted", epoch=2)
+        assert own_site.get("/metadata").json()["topologies"][0]["epochs"] == [1]
+        for files in ("there for a moment", "gone"):
+            for path in (f"{SUMS}?epoch=2", f"{SUMS}/a/0?epoch=2&seq=1", f"{SUMS}?limit=1&cursor={cursor}"):
+                assert own_site.problem(path) == (409, "cleaned-up"), files
+            assert "Epoch 2 of 'sums' was aborted" in own_site.get("/metadata/sums?epoch=2").json()["detail"]
+            with pytest.raises(UnknownEpochError, match="was aborted"):
+                serving.snapshot(own_site.config, "sums", epoch=2)
+            shutil.rmtree(own_site.base / "lake" / "sums" / "e0002", ignore_errors=True)
 
     def test_a_lake_that_has_moved_says_where_it_is(self, own_site: Site) -> None:
         assert own_site.get(SUMS).status_code == 200

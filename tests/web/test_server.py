@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from support.web_site import Site
+from typer.testing import CliRunner
 
+from kappa.cli import app
 from kappa.offsets.vector import Offsets
 from kappa_web.lake import Lake, Staleness
 
@@ -37,6 +39,12 @@ def test_a_server_answers_for_a_topology_that_runs_elsewhere(url: str) -> None:
 
 def test_a_request_under_another_sites_name_is_refused(url: str) -> None:
     assert answer_of(f"{url}/tables/sums/sums/b/1", Host="evil.example")[0] == 400
+
+
+@pytest.mark.parametrize("command", ["ui", "registry"])
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_no_host_has_is_refused(command: str, port: str) -> None:
+    assert CliRunner().invoke(app, [command, "--port", port]).exit_code == 2
 
 
 def test_a_server_is_bound_to_loopback(url: str) -> None:

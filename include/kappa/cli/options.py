@@ -19,7 +19,7 @@ import typer.core
 
 from kappa.acts import Act
 from kappa.config import Config
-from kappa.errors import KappaError, UsageError
+from kappa.errors import KappaError, UsageError, visible
 from kappa.offsets.vector import Offsets
 
 
@@ -154,8 +154,8 @@ def show(act: Act[Any], *, otherwise: str = "", way: str = "", json: bool = Fals
 
 
 def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print rows in columns."""
-    cells = [[str(cell) if cell is not None else "-" for cell in row] for row in [header, *rows]]
+    """Print rows in columns; a value writes no line and no column but its own."""
+    cells = [[visible(str(cell)) if cell is not None else "-" for cell in row] for row in [header, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

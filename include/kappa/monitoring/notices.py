@@ -192,7 +192,7 @@ class Notices:
     def hangs(self, line: Line, seq: int, at: str) -> None:
         """Queue a notice that a line of the driver takes too long, which is not on record."""
         if line.level == "stuck":
-            self._queue("STUCK", f"{seq}/{line.name}", line.message, at)
+            self._queue("STUCK", f"{seq}/{line.name}/{at}", line.message, at)
 
     def strays(self, description: str, environment: str, at: str) -> None:
         """Queue a notice that the epoch runs in another environment than its own, which is not an event.

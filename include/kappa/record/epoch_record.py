@@ -302,6 +302,34 @@ class TopologyRecord:
             )
         return self.live
 
+    @property
+    def readable_epochs(self) -> list[int]:
+        """The numbers of the epochs that were not removed."""
+        return sorted(number for number, epoch in self.recent.items() if not epoch.stage.is_ended)
+
+    def readable_epoch(self, number: int | None) -> int:
+        """The number of an epoch whose rows can be read.
+
+        Args:
+            number: None for the live one.
+
+        Raises:
+            UnknownTopologyError: none is live.
+            UnknownEpochError: the topology has no such epoch, or it was removed with its files.
+        """
+        if number is None:
+            return self.live_epoch()
+        epoch = self.epoch(number)
+        if epoch.stage.is_ended:
+            raise UnknownEpochError(
+                f"Epoch {number} of {self.topology!r} was {epoch.stage.lower()}, and its tables were removed. See the "
+                f"others: kappa status {self.topology}",
+                topology=self.topology,
+                epoch=number,
+                savepoints=[],
+            )
+        return number
+
     def candidate_epoch(self) -> int:
         """The number of the epoch that is being built or brought back.
 

@@ -181,7 +181,7 @@ def answer(
 
 
 def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: int | None) -> Snapshot:
-    number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+    number = record.readable_epoch(epoch)
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=number)
     ledger = Ledger(paths.ledger)
     row = ledger.last_commit()

@@ -54,12 +54,13 @@ def polars_frame(read: Read, schema: pa.Schema) -> pl.LazyFrame:
         columns: list[str] | None, where: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         needed = columns
-        if columns is not None and where is not None:
-            needed = list(dict.fromkeys([*columns, *where.meta.root_names()]))
+        if columns is not None:
+            named = [*columns, *(() if where is None else where.meta.root_names())]
+            needed = list(dict.fromkeys(named)) or schema.names[:1]  # rows may be counted alone
         for batch in read(needed, limit):
             frame = pl.DataFrame(batch)
             frame = frame if where is None else frame.filter(where)
-            yield frame if columns is None else frame.select(columns)
+            yield frame if columns is None else frame.select(columns) if columns else frame.drop(frame.columns)
 
     return register_io_source(batches, schema=pl.DataFrame(schema.empty_table()).schema)
 

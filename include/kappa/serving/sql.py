@@ -95,6 +95,11 @@ class Statement:
             number += 1
         return f"_kappa{number}"
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a part of it takes only some of its rows."""
+        return any(token.token_type.name in ("LIMIT", "OFFSET") for token in _tokens(self.query))
+
     def text(self, sources: Mapping[Name, str]) -> str:
         """The query over these relations: a name or a query in brackets for each table."""
         parts: list[str] = []
@@ -224,7 +229,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         over = changes_over(parts)
         if over is not None:
             relations[changes] = open_table(over.path, version=over.delta_version)
-        sources[name] = relation(table, over, parts.hidden, base=base, changes=changes)
+        sources[name] = relation(table, over, parts.hidden, base=base, changes=changes, is_limited=checked.is_limited)
     try:
         results = execute(checked.text(sources), relations)
         first = next(results, None)
@@ -339,8 +344,32 @@ def _places(tree: Any) -> Iterator[_Place]:
         for size in range(2, len(parts)):
             name = _named([part.name for part in parts[:size]])
             if name in whole:
+                _check_meaning(column, name)
                 yield _Place(name=name, start=parts[0].meta["start"], end=parts[size - 1].meta["end"])
                 break
+
+
+def _check_meaning(column: Any, name: Name) -> None:
+    """Refuse a column of a table where its own name alone, which the engine gets, means other rows.
+
+    Raises:
+        UsageError: the nearest query with rows of that name has them of another table.
+    """
+    from sqlglot import exp
+
+    query = column.find_ancestor(exp.Select)
+    while query is not None:
+        rows = (one for one in query.find_all(exp.Table, exp.DerivedTable) if one.find_ancestor(exp.Select) is query)
+        near = [one for one in rows if one.alias_or_name == name.table]
+        if any(one.alias or _named([part.name for part in getattr(one, "parts", ())]) != name for one in near):
+            raise UsageError(
+                f"{column.sql()} stands where rows of another table have the name {name.table!r} too, and the engine "
+                f"knows no topologies. Give each table another name, and write that before its columns: FROM {name} AS "
+                f"{name.table}_1"
+            )
+        if near:
+            return
+        query = query.find_ancestor(exp.Select)
 
 
 def _function(function: Any) -> str:

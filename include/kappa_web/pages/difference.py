@@ -91,6 +91,17 @@ def view(report: DiffReport, masked: Mapping[str, Sequence[str]], *, may_unmask:
     }
 
 
+def columns(report: DiffReport) -> dict[str, list[str]]:
+    """Table or output -> the columns of which a report has values."""
+    names: dict[str, list[str]] = {}
+    for table in report.tables:
+        rows = [table.drift, *(row for one in table.samples for row in (one.key, one.live, one.candidate))]
+        names[table.name] = [name for row in rows for name in row or ()]
+    for member in report.determinism.members if report.determinism is not None else ():
+        names.setdefault(member.name, []).extend(name for row in member.samples for name in row)
+    return names
+
+
 def file(report: DiffReport) -> str:
     """The report as one HTML page without script, link or outside asset, light or dark like the reader's system.
 

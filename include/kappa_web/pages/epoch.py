@@ -57,11 +57,15 @@ def _difference(board: Board, record: TopologyRecord, epoch: EpochRecord, caller
 
 
 def _masked(board: Board, record: TopologyRecord, report: DiffReport) -> dict[str, list[str]]:
-    """Table -> columns that either epoch masks now: its code may declare more than at the time of the report."""
+    """Table -> columns that an epoch of the report or the live one masks now: code may declare more than at the time of
+    the report. All columns where the ledger that says so cannot be read.
+    """
     columns_by_table: dict[str, list[str]] = {}
-    for number in (report.live_epoch, report.candidate_epoch):
-        if number in record.epochs:
-            state = board.facts(record, number).state
-            for place, columns in (state.masked if state.commits else {}).items():
-                columns_by_table.setdefault(place.partition("/")[2], []).extend(columns)
+    numbers = {report.live_epoch, report.candidate_epoch, record.live}
+    for epoch in (one for number, one in record.epochs.items() if number in numbers and not one.stage.is_ended):
+        state = board.facts(record, epoch.epoch).state
+        if not state.commits:
+            return difference.columns(report)
+        for place, columns in state.masked.items():
+            columns_by_table.setdefault(place.partition("/")[2], []).extend(columns)
     return columns_by_table

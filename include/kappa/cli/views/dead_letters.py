@@ -8,7 +8,7 @@ import typer
 
 from kappa import control
 from kappa.cli.options import Json, Topology, config, say, say_json
-from kappa.errors import UnknownEpochError
+from kappa.errors import UnknownEpochError, visible
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def dead_letters(
     control.check_name(settings, topology)
     record = epochs_of(settings.lake).record(topology)
     number = epoch if epoch is not None else record.live
-    number = record.candidate_epoch() if number is None else record.epoch(number).epoch
+    number = record.candidate_epoch() if number is None else record.readable_epoch(number)
     paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)
     committed = Ledger(paths.ledger).last_commit()
     if committed is None:
@@ -48,7 +48,7 @@ def dead_letters(
     total = sum(one.count for one in reasons)
     say(f"Epoch {number} of {topology} has {total:,} dead letters{f' by reasons with {reason!r}' if reason else ''}.")
     for one in reasons:
-        say(f"{one.count:>9,}  {one.reason}")
+        say(f"{one.count:>9,}  {visible(one.reason)}")
         for letter in one.letters:
             value, at = "null" if letter.value is None else letter.value, letter.timestamp or "unread"
             say(f"           {letter.topic}[{letter.partition}] at {letter.offset}, {at}: {value}")

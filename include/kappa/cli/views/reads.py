@@ -20,7 +20,7 @@ from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
 from kappa.replay.findings import Finding
 from kappa.replay.rules.cutover import rest_of_group
-from kappa.replay.rules.log import recreated_topics
+from kappa.replay.rules.log import recreated_topics, vector_beyond_log
 from kappa.verify.report import Format
 
 if TYPE_CHECKING:
@@ -148,11 +148,12 @@ def lag(topology: Topology, json: Json = False) -> None:
     behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
     if json:
         answer = {"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held}
-        say_json({**answer, "recreated": [finding.as_dict() for finding in others]})
+        codes = {"recreated": "recreated-topic", "beyond": "stored-vector-beyond-end"}
+        say_json(answer | {name: [o.as_dict() for o in others if o.code == code] for name, code in codes.items()})
         return
     names = ["topic", "partition", "committed", "stable end", "high watermark", "lag", "held"]
     table([list(row.values()) for row in rows], names)
-    say(f"epoch {epoch}: {behind:,} offsets behind the stable end")
+    say(f"epoch {epoch}: {behind:,} offsets behind the stable end{', where the lag is known' if others else ''}")
     say(str(finding) for finding in others)
     if held:
         say(
@@ -378,7 +379,7 @@ def _late(rows: int) -> str:
 def _lag(
     bootstrap_servers: str, position: Offsets, topic_ids: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Each partition, and topics that were recreated since they were read: no lag can be given for those."""
+    """Each partition, and why some have no lag: their topic was recreated since it was read, or ends before that."""
     from kappa.kafka.broker import Broker
     from kappa.slices.places import recorded
 
@@ -387,6 +388,8 @@ def _lag(
             stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
         findings = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
     others = {finding.numbers["topic"] for finding in findings}
+    findings += vector_beyond_log(position.only({*position.topics} - others), high, "the epoch")
+    beyond = {(finding.numbers["topic"], finding.numbers.get("partition")) for finding in findings}
     return [
         {
             "topic": topic,
@@ -394,8 +397,9 @@ def _lag(
             "committed": position.get(topic, partition) or 0,
             "stable_end": end,
             "high_watermark": high.get(topic, partition),
-            "lag": None if topic in others else end - (position.get(topic, partition) or 0),
-            "held": None if topic in others else (high.get(topic, partition) or end) - end,
+            "lag": None if is_other else end - (position.get(topic, partition) or 0),
+            "held": None if is_other else (high.get(topic, partition) or end) - end,
         }
         for (topic, partition), end in stable.items()
+        for is_other in (topic in others or (topic, partition) in beyond,)
     ], findings

@@ -27,13 +27,13 @@ def watch(
 
     from kappa.driver.processes.process import Revival
 
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, markup=False)
     columns = (
         TextColumn("epoch {task.fields[epoch]} {task.fields[stage]}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}% {task.fields[rate]}"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[doing]}"),
+        TextColumn("{task.fields[doing]}", markup=False),
     )
     shown = ""
     revival = Revival(config, {topology: epoch})
@@ -88,7 +88,7 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     from kappa.driver.processes.process import Revival
     from kappa.record.epochs import epochs_of
 
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, markup=False)
     shown: dict[str, str] = {}
     epochs = epochs_of(config.lake)
     expiries = {
