@@ -334,7 +334,7 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
         return True
     for name, record in records.items():
         asked_for = [e for e in record.events if e.event == "handover" and e.epoch == members[name]]
-        end = ended_by(record, asked_for[-1].n) if asked_for else ""
+        end = ended_by(record, asked_for[-1].n, members[name]) if asked_for else ""
         if end:
             what = "is not moved" if len(members) == 1 else "are not moved together"
             raise MoveRefusedError(

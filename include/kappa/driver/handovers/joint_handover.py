@@ -188,11 +188,12 @@ class Group:
         return self.extras(record, record.handover) if record.handover is not None else None
 
     def _is_moved(self, records: TopologyRecords, handover: Event) -> bool:
-        members = {name: records.of(name) for name in members_of(handover)}
+        epochs = members_of(handover)
+        members = {name: records.of(name) for name in epochs}
         # All move in one commit: what is on record of one is so of all.
         if any(move.detail.get("handover") == handover.n for move in members[handover.topology].moves):
             return True
-        ends = [ended_by(r, handover.n) for r in members.values() if not is_of(r, handover)]
+        ends = [ended_by(r, handover.n, epochs[name]) for name, r in members.items() if not is_of(r, handover)]
         raise MoveRefusedError(
             f"The cutover of {', '.join(members)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
             f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "
