@@ -21,6 +21,7 @@ from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask, output_diff, table_diff
+from kappa.verify.key_comparison import differing
 from kappa.verify.values import equal, row_hashes
 
 if TYPE_CHECKING:
@@ -270,6 +271,15 @@ def test_nested_values_are_compared_by_content(spark: SparkSession, kind: str) -
         assert table_diff(table, row(value), row(other)).keys_changed == 1, other
         assert not output_diff(append, row(value), row(other)).is_same, other
         assert hashed(value) != hashed(other), other
+
+
+@pytest.mark.parametrize("key", ["live", "Candidate", "was", "NOW", "row", "here"])
+def test_a_key_may_have_any_name(spark: SparkSession, key: str) -> None:
+    table = Table(name="t", key=[key], schema=f"{key} STRING NOT NULL, v BIGINT")
+    was, now = (spark.sql(f"SELECT 'a' AS {key}, {value} AS v") for value in (1, 2))
+    (sample,) = table_diff(table, was, now).samples
+    assert (sample.key, sample.live, sample.candidate) == ({key: "a"}, {"v": "1"}, {"v": "2"})
+    assert differing(now, was, table).count() == 1
 
 
 def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
