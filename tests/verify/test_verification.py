@@ -273,6 +273,32 @@ def test_nested_values_are_compared_by_content(spark: SparkSession, kind: str) -
         assert hashed(value) != hashed(other), other
 
 
+@pytest.mark.parametrize(
+    ("live", "candidate"),
+    [
+        ("ARRAY(CAST('-0.0' AS DOUBLE))", "ARRAY(CAST('0.0' AS DOUBLE))"),
+        ("MAP('a', CAST('-0.0' AS FLOAT))", "MAP('a', CAST('0.0' AS FLOAT))"),
+        ("NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(10,2)))", "NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(12,4)))"),
+        ("ARRAY(NAMED_STRUCT('n', 100L))", "ARRAY(NAMED_STRUCT('n', CAST(100 AS DECIMAL(20,1))))"),
+    ],
+)
+def test_numbers_within_a_value_are_equal_where_columns_of_them_are(
+    spark: SparkSession, live: str, candidate: str
+) -> None:
+    frames = [
+        spark.sql(f"SELECT 'a' AS id, {value} AS v, 't' _topic, 0 _partition, 1L _offset")
+        for value in (live, candidate)
+    ]
+    other = spark.sql(
+        f"SELECT 'a' AS id, {candidate.replace('100', '101').replace('1.5', '1.25').replace('0.0', '0.5')} AS v"
+    )
+    table = Table(name="t", key=["id"], schema="id STRING NOT NULL, v STRING")
+    was, now = (frame.select("id", "v") for frame in frames)
+    assert table_diff(table, was, now).keys_changed == 0 and differing(now, was, table).count() == 0
+    assert output_diff(Append(name="o", schema="id STRING, v STRING"), *frames).is_same
+    assert table_diff(table, was, other).keys_changed == 1 and differing(other, was, table).count() == 1
+
+
 @pytest.mark.parametrize("key", ["live", "Candidate", "was", "NOW", "row", "here"])
 def test_a_key_may_have_any_name(spark: SparkSession, key: str) -> None:
     table = Table(name="t", key=[key], schema=f"{key} STRING NOT NULL, v BIGINT")
