@@ -370,9 +370,11 @@ def test_checks_are_queries_or_functions_and_one_that_raises_fails(rewards: Any)
     assert "4711" not in hidden["raises"] and hidden["raises"].startswith("raised ValueError")
 
 
-@pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, -1], ids=["memory", "files"])
+@pytest.mark.parametrize(
+    ("small_rows", "root"), [(queries.SMALL_ROWS, "pos"), (-1, "root")], ids=["memory", "files, in a chain"]
+)
 def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
-    rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int
+    rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int, root: str
 ) -> None:
     from types import SimpleNamespace
 
@@ -399,7 +401,11 @@ def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
             frame.write.format("delta").save(paths.place(place))
         ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
         row = SimpleNamespace(
-            seq=epoch, ranges=ranges, standing=ranges_end(ranges), delta_versions=dict.fromkeys(frames, 0), detail={}
+            seq=epoch,
+            ranges=ranges,
+            standing=Offsets({root: {0: 3}}),
+            delta_versions=dict.fromkeys(frames, 0),
+            detail={},
         )
         sides.append((paths, row))
     topology = Topology(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
+from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import frame_at
 from kappa.replay.proof.standing import dead_letter_notes, has_common_topic, topic_notes
@@ -292,7 +292,7 @@ def _dead_alone(
     """Reason -> dead letters in the live epoch alone, and in the other one alone, of topics that both read."""
     from pyspark.sql import functions as F
 
-    both = sorted(set(live[1].standing.topics) & set(candidate[1].standing.topics))
+    both = sorted(set(ranges_end(live[1].ranges).topics) & set(ranges_end(candidate[1].ranges).topics))
     place = ["topic", "partition", "offset"]
 
     def dead_letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
