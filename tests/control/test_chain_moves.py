@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from support import epoch_record
 from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 
-from kappa import control
+from kappa import clock, control
 from kappa.config import Config
-from kappa.control import cutover
+from kappa.control import approval, cutover
 from kappa.control.removals import removal
 from kappa.driver.handovers import joint_handover
 from kappa.driver.upstreams import Upstreams
@@ -107,6 +108,21 @@ def state(config: Config, epoch: int) -> LedgerState:
 
 def upstreams(config: Config, epoch: int) -> Upstreams:
     return Upstreams(lake=config.lake, bound={STORY: Binding(topology="a", epoch=epoch, topic=own(epoch))})
+
+
+def test_a_rejected_epoch_is_left_over_once_its_reader_is_gone(config: Config) -> None:
+    for topology in ("a", "b"):
+        approval.reject(config, topology, 2, actor="bob", reason="wrong sums")
+    later = clock.now() + timedelta(hours=config.rejected_hours, seconds=1)
+
+    def expired() -> list[str]:
+        return [item.name for item in approval.expired(config, Epochs(config.lake).records(), later)]
+
+    assert expired() == ["b 2"]
+    with pytest.raises(RefusedError, match="kappa abort b 2 --execute"):
+        control.abort(config, "a", 2, actor="housekeeping", reason="")
+    tell(config, "b", 2, "aborted")
+    assert expired() == ["a 2"]
 
 
 def test_neither_moves_alone_and_the_way_out_is_named(config: Config) -> None:
