@@ -150,6 +150,33 @@ def test_neither_goes_back_alone(config: Config) -> None:
     assert cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back") == {"a": 1, "b": 1}
 
 
+def test_a_reader_that_is_built_on_an_earlier_epoch_goes_back_with_it(config: Config) -> None:
+    both(config)
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    tell(config, "b", 1, "dropped")
+    tell(config, "b", 3, *SECOND, reads=1)
+    with pytest.raises(MoveRefusedError, match="kappa rollback a b --execute"):
+        control.rollback(config, "a", actor="ada", reason="back")
+    for members in ({"a": None, "b": None}, {"a": 1, "b": 3}):
+        assert cutover.recall_together(config, members, actor="ada", reason="back") == {"a": 1, "b": 3}
+    assert [(e.topology, e.epoch) for e in events(config) if e.event == "recalled"] == [("a", 1)]
+    tell(config, "a", 1, "caught_up")
+    cutover.cut_over_together(config, {"a": 1, "b": 3}, actor="ada", reason="back")
+    assert [Epochs(config.lake).record(name).handover is not None for name in "ab"] == [True, True]
+
+
+def test_a_reader_that_is_built_on_another_epoch_does_not_go_along(config: Config) -> None:
+    both(config)
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    tell(config, "b", 3, *SECOND, reads=2)
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError, match="Name epochs that belong together"):
+        cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back")
+    assert len(events(config)) == before
+
+
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match=r"epoch 2 of 'b' .* kappa abort b 2 --execute"):
         control.abort(config, "a", 2, actor="ada", reason="wrong")

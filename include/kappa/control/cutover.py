@@ -228,6 +228,8 @@ def recall_together(
 
     Returns at once. Idempotent while they are on their way.
 
+    An epoch that is being built and reads one of the other topologies goes along.
+
     Args:
         members: topology -> the epoch that is to come back; None for the one that was live before.
         premises: topology -> what the person who decided was shown; one on its way, or live, is left at that.
@@ -284,10 +286,14 @@ def recall_together(
 
 
 def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
-    """The epoch of a topology that comes back, and whether that is to be put on record."""
+    """The epoch of a topology that comes back, or goes along, and whether that is to be put on record."""
     candidate, handover = record.candidate, record.handover
     is_theirs = handover is None or set(members_of(handover)) == set(together)
-    if is_theirs and candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
+    # One that is built on what comes back goes along: the epoch before it may be gone, or may have read something else.
+    is_on_its_way = candidate is not None and (
+        candidate.is_recalled or any(binding.topology in together for binding in candidate.bound.values())
+    )
+    if is_theirs and candidate is not None and is_on_its_way and to in (None, candidate.epoch):
         return candidate.epoch, False
     if handover is not None:
         raise MoveRefusedError(pending_refusal(record.topology, cutover_request(handover)))

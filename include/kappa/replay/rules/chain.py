@@ -295,8 +295,8 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
     return (
         f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other "
         f"one (kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
-        f"together: kappa cutover {topology} {link.topology} --execute. They also go back together: kappa rollback "
-        f"{topology} {link.topology} --execute"
+        f"together: kappa cutover {topology} {link.topology} --execute; back to an epoch that was live before: kappa "
+        f"rollback {topology} {link.topology} --execute"
     )
 
 
