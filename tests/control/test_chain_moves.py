@@ -255,6 +255,30 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
     assert two.meet(pending["b"], root(5), reads=reads) == root(9)
 
 
+def test_who_reads_an_epoch_that_stays_meets_with_its_other_readers_alone(config: Config) -> None:
+    for epoch in (1, 2):
+        tell(config, "c", epoch, *(FIRST if epoch == 1 else SECOND))
+        tell(config, "d", epoch, *(FIRST if epoch == 1 else SECOND), reads=1)
+    tell(config, "b", 2, "aborted")
+    tell(config, "b", 3, *SECOND, reads=1)
+    commit_slices(config, 1, (5, 4), (9, 7), (14, 9))
+    commit(config, "b", 1, 0, 4, roots=root(5).as_dict())
+    cutover.cut_over_together(config, {"b": 3, "c": 2, "d": 2}, actor="ada", reason="together")
+
+    def met(name: str, at: int) -> Offsets | None:
+        handover = Epochs(config.lake).record(name).handover
+        assert handover is not None
+        group = joint_handover.Group(config=config, epochs=Epochs(config.lake))
+        return group.meet(handover, root(at), reads=() if name == "c" else upstreams(config, 1).keys)
+
+    assert [met("b", 5), met("c", 12)] == [None, None]
+    assert [met("d", 9), met("c", 12)] == [root(9), root(12)]
+    place = met("b", 5)
+    assert place == root(9), "the upstream epoch has no commit at 12"
+    cut = upstreams(config, 1).towards(state(config, 1), place, Offsets(), 100)
+    assert cut is not None and cut.standing == place
+
+
 def in_place(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old epochs have yielded, new ones stand there with a baseline, and drivers beat."""
     for epoch in (1, 2):
