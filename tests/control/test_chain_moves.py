@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from kappa.errors import MoveRefusedError, RefusedError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.presence.liveness import Sign
-from kappa.record.chains import check_bindings, sent_ends_of
+from kappa.record.chains import check_bindings, sent_ends_of, stands_of_readers
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
+from kappa.record.rollup import RECENT, rolled_up
 from kappa.replay.chains import Binding
 
 STORY = "story"
@@ -212,6 +214,25 @@ def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(
     commit(config, "a", 2, 2, 9, sent={own(2): {"0": 7}})
     ends = list(sent_ends_of(ledger(config, "a", 2).state(), [own(2)]))
     assert [(one.standing, one.ends[own(2), 0]) for one in ends] == [(root(9), 7)]
+
+
+def test_a_place_at_which_a_live_reader_stands_outlives_a_roll_up(config: Config) -> None:
+    commit_slices(config, 1, *((5 * n, n) for n in range(1, RECENT + 30)))
+    commit(config, "b", 1, 0, 0, roots=root(0).as_dict())
+    commit(config, "b", 1, 1, 9, roots=root(45).as_dict())
+    at = events(config)[-1].at
+    kept = {"readable_from": RECENT + 20, "savepoints": []}
+    ledger(config, "a", 1).append(LedgerRow(kind="maintain", seq=RECENT + 29, writer="w", at=at, detail=kept))
+    stands = stands_of_readers(config.lake, Epochs(config.lake).records(), "a", 1)
+    assert stands == [root(45)]
+    row = rolled_up(ledger(config, "a", 1).state(), writer="w", code=CODE, at=at, stands=stands)
+    assert row is not None
+    ledger(config, "a", 1).roll_up(row)
+    # The plan of the next epoch ends there, and that epoch follows the reader that stands there.
+    commit(config, "b", 3, 0, 0, roots=root(0).as_dict())
+    here = replace(state(config, 3), commits=[replace(state(config, 3).commits[0], ranges=())])
+    cut = upstreams(config, 1).bulk(here, Offsets({own(1): {0: 9}}), Offsets(), 1000)
+    assert cut is not None and cut.standing == root(45)
 
 
 def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:

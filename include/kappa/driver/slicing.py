@@ -283,9 +283,11 @@ class Slices:
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state(look=False)
         if not rollup.is_due(state, epoch.config.rollup_slices):
             return
-        if chains.is_read_by_replay(epoch.epochs.records(), epoch.topology.name, epoch.paths.epoch):
+        records, own = epoch.epochs.records(), (epoch.topology.name, epoch.paths.epoch)
+        if chains.is_read_by_replay(records, *own):
             return
-        row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now())
+        stands = chains.stands_of_readers(epoch.paths.lake, records, *own)
+        row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now(), stands=stands)
         if row is None:
             return
         try:

@@ -15,7 +15,7 @@ from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.rollup import sent_before
 from kappa.record.topology_records import TopologyRecords
 from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
@@ -57,6 +57,13 @@ def links(records: TopologyRecords) -> list[Link]:
 def is_read_by_replay(records: TopologyRecords, topology: str, epoch: int) -> bool:
     """Whether an epoch being built reads this one's versioned topics: its slices end where commits of this one do."""
     return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(records))
+
+
+def stands_of_readers(lake: str, records: TopologyRecords, topology: str, epoch: int) -> list[Offsets]:
+    """Where the live epochs stand that read this one's versioned topics: others follow them, and end where they do."""
+    keys = [(one.topology, one.epoch) for one in links(records) if one.is_live and (topology, epoch) in one.upstreams]
+    states = [Ledger(EpochPaths(lake=lake, topology=name, epoch=number).ledger).state() for name, number in keys]
+    return [state.standing for state in states if isinstance(state, BegunState)]
 
 
 def check_moves(records: TopologyRecords, moves: Mapping[str, int]) -> None:
