@@ -170,8 +170,9 @@ def cut_over_together(
     for name, epoch in sorted(members.items()):
         record = now.of(name)
         if record.handover is not None and record.live is not None:
-            wishes, now = wish(epochs, now, name, record.live, actor, "handover")
-            effects += wishes
+            for number in (record.live, epoch):  # somebody may have stopped one of them
+                wishes, now = wish(epochs, now, name, number, actor, "handover")
+                effects += wishes
             due = partial(_yielding, epochs, name, record.live)
             effects = with_driver(effects, config, name, record.live, due=due)
         effects = with_driver(effects, config, name, epoch)
