@@ -221,8 +221,8 @@ def test_a_place_at_which_a_live_reader_stands_outlives_a_roll_up(config: Config
     commit(config, "b", 1, 0, 0, roots=root(0).as_dict())
     commit(config, "b", 1, 1, 9, roots=root(45).as_dict())
     at = events(config)[-1].at
-    kept = {"readable_from": RECENT + 20, "savepoints": []}
-    ledger(config, "a", 1).append(LedgerRow(kind="maintain", seq=RECENT + 29, writer="w", at=at, detail=kept))
+    look = {"readable_from": RECENT + 20, "savepoints": []}
+    ledger(config, "a", 1).append(LedgerRow(kind="maintain", seq=RECENT + 29, writer="w", at=at, detail=look))
     stands = stands_of_readers(config.lake, Epochs(config.lake).records(), "a", 1)
     assert stands == [root(45)]
     row = rolled_up(ledger(config, "a", 1).state(), writer="w", code=CODE, at=at, stands=stands)
