@@ -216,15 +216,18 @@ def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(
     assert [(one.standing, one.ends[own(2), 0]) for one in ends] == [(root(9), 7)]
 
 
-def test_a_place_at_which_a_live_reader_stands_outlives_a_roll_up(config: Config) -> None:
+def test_places_at_which_live_readers_and_their_savepoints_stand_outlive_a_roll_up(config: Config) -> None:
     commit_slices(config, 1, *((5 * n, n) for n in range(1, RECENT + 30)))
     commit(config, "b", 1, 0, 0, roots=root(0).as_dict())
-    commit(config, "b", 1, 1, 9, roots=root(45).as_dict())
+    commit(config, "b", 1, 1, 7, roots=root(35).as_dict())
+    commit(config, "b", 1, 2, 8, roots=root(40).as_dict())
+    commit(config, "b", 1, 3, 9, roots=root(45).as_dict())
+    tell(config, "b", 1, "savepoint", name="sale", seq=1)
     at = events(config)[-1].at
     look = {"readable_from": RECENT + 20, "savepoints": []}
     ledger(config, "a", 1).append(LedgerRow(kind="maintain", seq=RECENT + 29, writer="w", at=at, detail=look))
     stands = stands_of_readers(config.lake, Epochs(config.lake).records(), "a", 1)
-    assert stands == [root(45)]
+    assert stands == [root(35), root(45)]
     row = rolled_up(ledger(config, "a", 1).state(), writer="w", code=CODE, at=at, stands=stands)
     assert row is not None
     ledger(config, "a", 1).roll_up(row)
@@ -233,6 +236,8 @@ def test_a_place_at_which_a_live_reader_stands_outlives_a_roll_up(config: Config
     here = replace(state(config, 3), commits=[replace(state(config, 3).commits[0], ranges=())])
     cut = upstreams(config, 1).bulk(here, Offsets({own(1): {0: 9}}), Offsets(), 1000)
     assert cut is not None and cut.standing == root(45)
+    places = [one.standing for one in sent_ends_of(ledger(config, "a", 1).state(), [own(1)])]
+    assert root(35) in places and root(40) not in places
 
 
 def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:

@@ -15,7 +15,7 @@ from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import BegunState, LedgerState
+from kappa.record.ledger_state import LedgerState
 from kappa.record.rollup import sent_before
 from kappa.record.topology_records import TopologyRecords
 from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
@@ -60,10 +60,18 @@ def is_read_by_replay(records: TopologyRecords, topology: str, epoch: int) -> bo
 
 
 def stands_of_readers(lake: str, records: TopologyRecords, topology: str, epoch: int) -> list[Offsets]:
-    """Where the live epochs stand that read this one's versioned topics: others follow them, and end where they do."""
-    keys = [(one.topology, one.epoch) for one in links(records) if one.is_live and (topology, epoch) in one.upstreams]
-    states = [Ledger(EpochPaths(lake=lake, topology=name, epoch=number).ledger).state() for name, number in keys]
-    return [state.standing for state in states if isinstance(state, BegunState)]
+    """Where the live epochs stand that read this one's versioned topics, and where their named savepoints do.
+
+    Other epochs follow them and end where they do, or begin there.
+    """
+    stands: list[Offsets] = []
+    for reader in links(records):
+        if not reader.is_live or (topology, epoch) not in reader.upstreams:
+            continue
+        state = Ledger(EpochPaths(lake=lake, topology=reader.topology, epoch=reader.epoch).ledger).state()
+        named = records.of(reader.topology).named_seqs(reader.epoch)
+        stands += [row.standing for row in state.commits if row.seq in named or row is state.committed]
+    return stands
 
 
 def check_moves(records: TopologyRecords, moves: Mapping[str, int]) -> None:
