@@ -168,13 +168,13 @@ def test_a_reader_that_is_built_on_an_earlier_epoch_goes_back_with_it(config: Co
     assert [Epochs(config.lake).record(name).handover is not None for name in "ab"] == [True, True]
 
 
-def test_a_reader_that_is_built_on_another_epoch_does_not_go_along(config: Config) -> None:
+def test_a_reader_that_is_built_on_the_live_epoch_does_not_go_along(config: Config) -> None:
     both(config)
     for name in "ab":
         tell(config, name, 2, "moved", **{"from": 1})
     tell(config, "b", 3, *SECOND, reads=2)
     before = len(events(config))
-    with pytest.raises(MoveRefusedError, match="Name epochs that belong together"):
+    with pytest.raises(MoveRefusedError, match="Abort it first: kappa abort b 3 --execute"):
         cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back")
     assert len(events(config)) == before
 

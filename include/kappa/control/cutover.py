@@ -254,7 +254,7 @@ def recall_together(
         events = []
         for name, to in sorted(members.items()):
             try:
-                targets[name], is_new = _recalled(now.of(name), to, members)
+                targets[name], is_new = _recalled(now, name, to, members)
                 if is_new and premises is not None:
                     premises[name].check(now.of(name))
                 if not is_new:
@@ -286,13 +286,15 @@ def recall_together(
     return Act(effects=effects, outcome=lambda: targets)
 
 
-def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
+def _recalled(now: Now, topology: str, to: int | None, together: Collection[str]) -> tuple[int, bool]:
     """The epoch of a topology that comes back, or goes along, and whether that is to be put on record."""
+    record = now.of(topology)
     candidate, handover = record.candidate, record.handover
     is_theirs = handover is None or set(members_of(handover)) == set(together)
     # One that is built on what comes back goes along: the epoch before it may be gone, or may have read something else.
     is_on_its_way = candidate is not None and (
-        candidate.is_recalled or any(binding.topology in together for binding in candidate.bound.values())
+        candidate.is_recalled
+        or any(b.topology in together and b.epoch != now.of(b.topology).live for b in candidate.bound.values())
     )
     if is_theirs and candidate is not None and is_on_its_way and to in (None, candidate.epoch):
         return candidate.epoch, False
