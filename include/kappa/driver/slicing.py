@@ -286,16 +286,16 @@ class Slices:
         records, own = epoch.epochs.records(), (epoch.topology.name, epoch.paths.epoch)
         if chains.is_read_by_replay(records, *own):
             return
-        stands = chains.stands_of_readers(epoch.paths.lake, records, *own)
-        row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now(), stands=stands)
-        if row is None:
-            return
         try:
+            stands = chains.stands_of_readers(epoch.paths.lake, records, *own)
+            row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now(), stands=stands)
+            if row is None:
+                return
             epoch.ledger.roll_up(row)
         except (StaleWriterError, ConflictError):
             raise
         except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
-            voice.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=row.seq)
+            voice.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
         voice.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
