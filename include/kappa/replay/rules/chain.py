@@ -183,9 +183,7 @@ _SAVEPOINT_ELSEWHERE = replace(
 
 
 def upstream_behind(upstreams: Iterable[Key], live: int | None, *, is_savepoint: bool = False) -> list[Finding]:
-    """A live epoch stands before the first commit of the epochs to read, or its savepoint beside their commits: there
-    is no place to compare.
-    """
+    """A live epoch stands before the first commit of the epochs to read, or its savepoint beside their commits."""
     names = ", ".join(f"epoch {epoch} of {topology!r}" for topology, epoch in upstreams)
     return [(_SAVEPOINT_ELSEWHERE if is_savepoint else UPSTREAM_BEHIND)({"names": names}, live=live)]
 
