@@ -393,6 +393,8 @@ def test_an_epoch_that_is_being_made_live_is_not_rejected(config: Config) -> Non
 def test_what_was_rejected_long_ago_is_left_over(config: Config) -> None:
     approval.reject(config, "a.b", 2, actor="bob", reason="wrong sums")
     now = datetime.now(UTC)
-    assert approval.expired(config, [record(config)], now) == []
-    (leftover,) = approval.expired(config, [record(config)], now + timedelta(hours=config.rejected_hours, seconds=1))
+    assert approval.expired(config, Epochs(config.lake).records(), now) == []
+    (leftover,) = approval.expired(
+        config, Epochs(config.lake).records(), now + timedelta(hours=config.rejected_hours, seconds=1)
+    )
     assert (leftover.kind, leftover.name) == (approval.REJECTED, "a.b 2") and "kept for 72 hours" in leftover.reason

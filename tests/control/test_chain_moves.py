@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,9 @@ import pytest
 from support import epoch_record
 from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 
-from kappa import control
+from kappa import clock, control
 from kappa.config import Config
-from kappa.control import cutover
+from kappa.control import approval, cutover
 from kappa.control.removals import removal
 from kappa.driver.handovers import joint_handover
 from kappa.driver.upstreams import Upstreams
@@ -19,12 +21,13 @@ from kappa.errors import MoveRefusedError, RefusedError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.presence.liveness import Sign
-from kappa.record.chains import check_bindings, sent_ends_of
+from kappa.record.chains import check_bindings, sent_ends_of, stands_of_readers
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
+from kappa.record.rollup import RECENT, rolled_up
 from kappa.replay.chains import Binding
 
 STORY = "story"
@@ -109,6 +112,21 @@ def upstreams(config: Config, epoch: int) -> Upstreams:
     return Upstreams(lake=config.lake, bound={STORY: Binding(topology="a", epoch=epoch, topic=own(epoch))})
 
 
+def test_a_rejected_epoch_is_left_over_once_its_reader_is_gone(config: Config) -> None:
+    for topology in ("a", "b"):
+        approval.reject(config, topology, 2, actor="bob", reason="wrong sums")
+    later = clock.now() + timedelta(hours=config.rejected_hours, seconds=1)
+
+    def expired() -> list[str]:
+        return [item.name for item in approval.expired(config, Epochs(config.lake).records(), later)]
+
+    assert expired() == ["b 2"]
+    with pytest.raises(RefusedError, match="kappa abort b 2 --execute"):
+        control.abort(config, "a", 2, actor="housekeeping", reason="")
+    tell(config, "b", 2, "aborted")
+    assert expired() == ["a 2"]
+
+
 def test_neither_moves_alone_and_the_way_out_is_named(config: Config) -> None:
     before = len(events(config))
     with pytest.raises(MoveRefusedError, match=r"Live epoch 1 of 'b' reads epoch 1 of 'a', which would stop"):
@@ -132,6 +150,33 @@ def test_neither_goes_back_alone(config: Config) -> None:
     with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
         cutover.recall_together(config, {"b": None}, actor="ada", reason="back")
     assert cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back") == {"a": 1, "b": 1}
+
+
+def test_a_reader_that_is_built_on_an_earlier_epoch_goes_back_with_it(config: Config) -> None:
+    both(config)
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    tell(config, "b", 1, "dropped")
+    tell(config, "b", 3, *SECOND, reads=1)
+    with pytest.raises(MoveRefusedError, match="kappa rollback a b --execute"):
+        control.rollback(config, "a", actor="ada", reason="back")
+    for members in ({"a": None, "b": None}, {"a": 1, "b": 3}):
+        assert cutover.recall_together(config, members, actor="ada", reason="back") == {"a": 1, "b": 3}
+    assert [(e.topology, e.epoch) for e in events(config) if e.event == "recalled"] == [("a", 1)]
+    tell(config, "a", 1, "caught_up")
+    cutover.cut_over_together(config, {"a": 1, "b": 3}, actor="ada", reason="back")
+    assert [Epochs(config.lake).record(name).handover is not None for name in "ab"] == [True, True]
+
+
+def test_a_reader_that_is_built_on_the_live_epoch_does_not_go_along(config: Config) -> None:
+    both(config)
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    tell(config, "b", 3, *SECOND, reads=2)
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError, match="Abort it first: kappa abort b 3 --execute"):
+        cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back")
+    assert len(events(config)) == before
 
 
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +214,30 @@ def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(
     commit(config, "a", 2, 2, 9, sent={own(2): {"0": 7}})
     ends = list(sent_ends_of(ledger(config, "a", 2).state(), [own(2)]))
     assert [(one.standing, one.ends[own(2), 0]) for one in ends] == [(root(9), 7)]
+
+
+def test_places_at_which_live_readers_and_their_savepoints_stand_outlive_a_roll_up(config: Config) -> None:
+    commit_slices(config, 1, *((5 * n, n) for n in range(1, RECENT + 30)))
+    commit(config, "b", 1, 0, 0, roots=root(0).as_dict())
+    commit(config, "b", 1, 1, 7, roots=root(35).as_dict())
+    commit(config, "b", 1, 2, 8, roots=root(40).as_dict())
+    commit(config, "b", 1, 3, 9, roots=root(45).as_dict())
+    tell(config, "b", 1, "savepoint", name="sale", seq=1)
+    at = events(config)[-1].at
+    look = {"readable_from": RECENT + 20, "savepoints": []}
+    ledger(config, "a", 1).append(LedgerRow(kind="maintain", seq=RECENT + 29, writer="w", at=at, detail=look))
+    stands = stands_of_readers(config.lake, Epochs(config.lake).records(), "a", 1)
+    assert stands == [root(35), root(45)]
+    row = rolled_up(ledger(config, "a", 1).state(), writer="w", code=CODE, at=at, stands=stands)
+    assert row is not None
+    ledger(config, "a", 1).roll_up(row)
+    # The plan of the next epoch ends there, and that epoch follows the reader that stands there.
+    commit(config, "b", 3, 0, 0, roots=root(0).as_dict())
+    here = replace(state(config, 3), commits=[replace(state(config, 3).commits[0], ranges=())])
+    cut = upstreams(config, 1).bulk(here, Offsets({own(1): {0: 9}}), Offsets(), 1000)
+    assert cut is not None and cut.standing == root(45)
+    places = [one.standing for one in sent_ends_of(ledger(config, "a", 1).state(), [own(1)])]
+    assert root(35) in places and root(40) not in places
 
 
 def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:
@@ -210,6 +279,30 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
         LedgerRow(kind="yield", seq=2, writer="w", at=events(config)[-1].at, detail={"handover": pending["a"].n})
     )
     assert two.meet(pending["b"], root(5), reads=reads) == root(9)
+
+
+def test_who_reads_an_epoch_that_stays_meets_with_its_other_readers_alone(config: Config) -> None:
+    for epoch in (1, 2):
+        tell(config, "c", epoch, *(FIRST if epoch == 1 else SECOND))
+        tell(config, "d", epoch, *(FIRST if epoch == 1 else SECOND), reads=1)
+    tell(config, "b", 2, "aborted")
+    tell(config, "b", 3, *SECOND, reads=1)
+    commit_slices(config, 1, (5, 4), (9, 7), (14, 9))
+    commit(config, "b", 1, 0, 4, roots=root(5).as_dict())
+    cutover.cut_over_together(config, {"b": 3, "c": 2, "d": 2}, actor="ada", reason="together")
+
+    def met(name: str, at: int) -> Offsets | None:
+        handover = Epochs(config.lake).record(name).handover
+        assert handover is not None
+        group = joint_handover.Group(config=config, epochs=Epochs(config.lake))
+        return group.meet(handover, root(at), reads=() if name == "c" else upstreams(config, 1).keys)
+
+    assert [met("b", 5), met("c", 12)] == [None, None]
+    assert [met("d", 9), met("c", 12)] == [root(9), root(12)]
+    place = met("b", 5)
+    assert place == root(9), "the upstream epoch has no commit at 12"
+    cut = upstreams(config, 1).towards(state(config, 1), place, Offsets(), 100)
+    assert cut is not None and cut.standing == place
 
 
 def in_place(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

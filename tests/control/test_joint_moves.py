@@ -111,6 +111,26 @@ def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config
     assert not cutover.is_live(config, {"a.b": 2})
 
 
+def test_epochs_that_were_stopped_are_to_run_for_their_handover(config: Config) -> None:
+    for topology, epoch in (("a.b", 1), ("a.c", 2)):
+        control.stop(config, topology, epoch=epoch, actor="eve", reason="night")
+    cut_over(config)
+    assert all(record(config, topology).epoch(epoch).is_wanted for topology in BOTH for epoch in (1, 2))
+    control.stop(config, "a.b", epoch=2, actor="eve", reason="again")
+    cut_over(config)
+    assert record(config, "a.b").epoch(2).is_wanted
+
+
+def test_the_end_of_another_epoch_is_not_that_of_the_handover(config: Config) -> None:
+    tell(config, "a.b", 3, *SECOND, "rejected")
+    cut_over(config)
+    tell(config, "a.b", 3, "aborted")
+    assert record(config, "a.b").handover is not None and not cutover.is_live(config, BOTH)
+    tell(config, "a.b", 2, "aborted", actor="eve")
+    with pytest.raises(MoveRefusedError, match=r"'a\.b' epoch 2 aborted by eve"):
+        cutover.is_live(config, BOTH)
+
+
 def test_a_member_that_may_not_move_refuses_all_with_its_reasons_and_changes_nothing(config: Config) -> None:
     tell(config, "a.c", 2, "aborted")
     tell(config, "a.c", 3, *SECOND[:-1])

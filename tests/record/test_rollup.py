@@ -358,6 +358,12 @@ def test_facts_of_a_chained_epoch_continue_after_the_roll_up() -> None:
     assert [one.standing for one in before] == [rows[24].standing, rows[1].standing]
     assert [one.final for one in before] == [{"mine": Final(time="window_end", ms=1_000 * n)} for n in (24, 1)]
 
+    stands = [Offsets({"pos": {0: 18}, "other": {0: 5}})]  # of a reader that stands still, as of the ninth slice
+    again = rolled_up(state_of(rows), writer="me", code="c", at=BEGIN, stands=stands)
+    assert again is not None
+    places = [one.standing for one in rollup.sent_before(replace(cold, rolled=again))]
+    assert rows[9].standing in places and rows[1].standing in places and len(places) == 3
+
 
 # Real ledgers
 

@@ -142,6 +142,8 @@ def test_a_lagging_upstream_is_refused_and_a_mixed_history_is_a_warning() -> Non
     (behind,) = upstream_behind([("a", 2)], 7)
     assert (behind.code, behind.severity, behind.numbers["live"]) == ("upstream-behind", "refuse", 7)
     assert "epoch 2 of 'a'" in behind.message
+    (gone,) = upstream_behind([("a", 2)], 7, is_savepoint=True)
+    assert gone.code == behind.code and "later savepoint" in gone.remedy
     assert seeded_from_another([("a", 1)], [("a", 1)]) == []
     (mixed,) = seeded_from_another([("a", 1)], [("a", 2)])
     assert (mixed.code, mixed.severity) == ("upstream-mixed-history", "warn")

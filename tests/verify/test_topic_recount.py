@@ -13,6 +13,7 @@ from support.epochs import lab, read_messages
 from support.kills import OUTPUT, Mortal
 
 from kappa import control, faults
+from kappa.replay.starts import FromSavepoint
 from kappa.verify import topic_comparison
 from kappa.verify.recount import Recount
 from kappa.verify.topic_recount import recount_topics
@@ -117,6 +118,17 @@ def test_missing_changed_repeated_and_foreign_records_are_reported(
     kafka.delete_topics([story])
     (problem,) = counted(stream, kafka, first).problems
     assert problem.startswith(f"topic {story} is gone.")
+
+
+def test_rows_of_a_seed_count_in_a_versioned_topic(stream: Mortal, kafka: Broker) -> None:
+    first = stream.live_first([("a", 1), ("a", -1)])
+    second = stream.verified(start=FromSavepoint(seq=stream.ledger(first).state().seq))
+    stream.tell([("a", 1), ("a", -1)], minute=1)  # the same records again
+    stream.settle(second)
+    report = counted(stream, kafka, second)
+    assert report.problems == ()
+    story = stream.paths(second).versioned(f"{stream.topic}.story")
+    assert f"topic {story}: 4 rows sent, 4 found, 0 other records" in report.read
 
 
 def test_a_running_stream_is_counted_as_of_its_ledger(

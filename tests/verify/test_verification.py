@@ -21,6 +21,7 @@ from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask, output_diff, table_diff
+from kappa.verify.key_comparison import differing
 from kappa.verify.values import equal, row_hashes
 
 if TYPE_CHECKING:
@@ -272,6 +273,41 @@ def test_nested_values_are_compared_by_content(spark: SparkSession, kind: str) -
         assert hashed(value) != hashed(other), other
 
 
+@pytest.mark.parametrize(
+    ("live", "candidate"),
+    [
+        ("ARRAY(CAST('-0.0' AS DOUBLE))", "ARRAY(CAST('0.0' AS DOUBLE))"),
+        ("MAP('a', CAST('-0.0' AS FLOAT))", "MAP('a', CAST('0.0' AS FLOAT))"),
+        ("NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(10,2)))", "NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(12,4)))"),
+        ("ARRAY(NAMED_STRUCT('n', 100L))", "ARRAY(NAMED_STRUCT('n', CAST(100 AS DECIMAL(20,1))))"),
+    ],
+)
+def test_numbers_within_a_value_are_equal_where_columns_of_them_are(
+    spark: SparkSession, live: str, candidate: str
+) -> None:
+    frames = [
+        spark.sql(f"SELECT 'a' AS id, {value} AS v, 't' _topic, 0 _partition, 1L _offset")
+        for value in (live, candidate)
+    ]
+    other = spark.sql(
+        f"SELECT 'a' AS id, {candidate.replace('100', '101').replace('1.5', '1.25').replace('0.0', '0.5')} AS v"
+    )
+    table = Table(name="t", key=["id"], schema="id STRING NOT NULL, v STRING")
+    was, now = (frame.select("id", "v") for frame in frames)
+    assert table_diff(table, was, now).keys_changed == 0 and differing(now, was, table).count() == 0
+    assert output_diff(Append(name="o", schema="id STRING, v STRING"), *frames).is_same
+    assert table_diff(table, was, other).keys_changed == 1 and differing(other, was, table).count() == 1
+
+
+@pytest.mark.parametrize("key", ["live", "Candidate", "was", "NOW", "row", "here"])
+def test_a_key_may_have_any_name(spark: SparkSession, key: str) -> None:
+    table = Table(name="t", key=[key], schema=f"{key} STRING NOT NULL, v BIGINT")
+    was, now = (spark.sql(f"SELECT 'a' AS {key}, {value} AS v") for value in (1, 2))
+    (sample,) = table_diff(table, was, now).samples
+    assert (sample.key, sample.live, sample.candidate) == ({key: "a"}, {"v": "1"}, {"v": "2"})
+    assert differing(now, was, table).count() == 1
+
+
 def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
     live = rows(("a", 1, 0, 1), ("a", 1, 0, 1), ("b", None, 1, 1), (None, 2, None, 1))
     assert output_diff(ROWS, live, rows((None, 2, None, 7), ("b", None, 1, 8), ("a", 1, 0, 9), ("a", 1, 0, 9))).is_same
@@ -334,9 +370,11 @@ def test_checks_are_queries_or_functions_and_one_that_raises_fails(rewards: Any)
     assert "4711" not in hidden["raises"] and hidden["raises"].startswith("raised ValueError")
 
 
-@pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, -1], ids=["memory", "files"])
+@pytest.mark.parametrize(
+    ("small_rows", "root"), [(queries.SMALL_ROWS, "pos"), (-1, "root")], ids=["memory", "files, in a chain"]
+)
 def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
-    rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int
+    rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int, root: str
 ) -> None:
     from types import SimpleNamespace
 
@@ -363,7 +401,11 @@ def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
             frame.write.format("delta").save(paths.place(place))
         ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
         row = SimpleNamespace(
-            seq=epoch, ranges=ranges, standing=ranges_end(ranges), delta_versions=dict.fromkeys(frames, 0), detail={}
+            seq=epoch,
+            ranges=ranges,
+            standing=Offsets({root: {0: 3}}),
+            delta_versions=dict.fromkeys(frames, 0),
+            detail={},
         )
         sides.append((paths, row))
     topology = Topology(

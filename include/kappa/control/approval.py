@@ -8,7 +8,7 @@ tables for ``KAPPA_REJECTED_HOURS``, has no driver and is not a candidate: the n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,10 +19,13 @@ from kappa.control import approvers
 from kappa.control.removals.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.record import code as code_store
+from kappa.record.chains import links
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay import stored
+from kappa.replay.rules.chain import removal_refusals
 from kappa.replay.stages import Stage
 from kappa.topology.registry import declared
 
@@ -293,9 +296,9 @@ def check(config: Config, record: TopologyRecord, epoch: int, *, needed: int = 0
     )
 
 
-def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) -> list[Leftover]:
-    """Epochs that were rejected longer ago than their tables are kept for."""
-    keep = timedelta(hours=config.rejected_hours)
+def expired(config: Config, records: TopologyRecords, now: datetime) -> list[Leftover]:
+    """Epochs that were rejected longer ago than their tables are kept for, and that no other epoch reads."""
+    keep, epochs = timedelta(hours=config.rejected_hours), links(records)
     return [
         Leftover(
             kind=REJECTED,
@@ -305,6 +308,7 @@ def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) ->
         for record in records
         for number, epoch in sorted(record.recent.items())
         if epoch.rejected is not None and not epoch.stage.is_ended and now - epoch.rejected.at > keep
+        if not removal_refusals(epochs, record.topology, number)
     ]
 
 

@@ -170,8 +170,9 @@ def cut_over_together(
     for name, epoch in sorted(members.items()):
         record = now.of(name)
         if record.handover is not None and record.live is not None:
-            wishes, now = wish(epochs, now, name, record.live, actor, "handover")
-            effects += wishes
+            for number in (record.live, epoch):  # somebody may have stopped one of them
+                wishes, now = wish(epochs, now, name, number, actor, "handover")
+                effects += wishes
             due = partial(_yielding, epochs, name, record.live)
             effects = with_driver(effects, config, name, record.live, due=due)
         effects = with_driver(effects, config, name, epoch)
@@ -228,6 +229,8 @@ def recall_together(
 
     Returns at once. Idempotent while they are on their way.
 
+    An epoch that is being built and reads one of the other topologies goes along.
+
     Args:
         members: topology -> the epoch that is to come back; None for the one that was live before.
         premises: topology -> what the person who decided was shown; one on its way, or live, is left at that.
@@ -251,7 +254,7 @@ def recall_together(
         events = []
         for name, to in sorted(members.items()):
             try:
-                targets[name], is_new = _recalled(now.of(name), to, members)
+                targets[name], is_new = _recalled(now, name, to, members)
                 if is_new and premises is not None:
                     premises[name].check(now.of(name))
                 if not is_new:
@@ -283,11 +286,17 @@ def recall_together(
     return Act(effects=effects, outcome=lambda: targets)
 
 
-def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
-    """The epoch of a topology that comes back, and whether that is to be put on record."""
+def _recalled(now: Now, topology: str, to: int | None, together: Collection[str]) -> tuple[int, bool]:
+    """The epoch of a topology that comes back, or goes along, and whether that is to be put on record."""
+    record = now.of(topology)
     candidate, handover = record.candidate, record.handover
     is_theirs = handover is None or set(members_of(handover)) == set(together)
-    if is_theirs and candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
+    # One that is built on what comes back goes along: the epoch before it may be gone, or may have read something else.
+    is_on_its_way = candidate is not None and (
+        candidate.is_recalled
+        or any(b.topology in together and b.epoch != now.of(b.topology).live for b in candidate.bound.values())
+    )
+    if is_theirs and candidate is not None and is_on_its_way and to in (None, candidate.epoch):
         return candidate.epoch, False
     if handover is not None:
         raise MoveRefusedError(pending_refusal(record.topology, cutover_request(handover)))
@@ -334,7 +343,7 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
         return True
     for name, record in records.items():
         asked_for = [e for e in record.events if e.event == "handover" and e.epoch == members[name]]
-        end = ended_by(record, asked_for[-1].n) if asked_for else ""
+        end = ended_by(record, asked_for[-1].n, members[name]) if asked_for else ""
         if end:
             what = "is not moved" if len(members) == 1 else "are not moved together"
             raise MoveRefusedError(

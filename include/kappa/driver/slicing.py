@@ -283,17 +283,19 @@ class Slices:
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state(look=False)
         if not rollup.is_due(state, epoch.config.rollup_slices):
             return
-        if chains.is_read_by_replay(epoch.epochs.records(), epoch.topology.name, epoch.paths.epoch):
-            return
-        row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now())
-        if row is None:
+        records, own = epoch.epochs.records(), (epoch.topology.name, epoch.paths.epoch)
+        if chains.is_read_by_replay(records, *own):
             return
         try:
+            stands = chains.stands_of_readers(epoch.paths.lake, records, *own)
+            row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now(), stands=stands)
+            if row is None:
+                return
             epoch.ledger.roll_up(row)
         except (StaleWriterError, ConflictError):
             raise
         except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
-            voice.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=row.seq)
+            voice.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
         voice.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 

@@ -59,6 +59,21 @@ def is_read_by_replay(records: TopologyRecords, topology: str, epoch: int) -> bo
     return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(records))
 
 
+def stands_of_readers(lake: str, records: TopologyRecords, topology: str, epoch: int) -> list[Offsets]:
+    """Where the live epochs stand that read this one's versioned topics, and where their named savepoints do.
+
+    Other epochs follow them and end where they do, or begin there.
+    """
+    stands: list[Offsets] = []
+    for reader in links(records):
+        if not reader.is_live or (topology, epoch) not in reader.upstreams:
+            continue
+        state = Ledger(EpochPaths(lake=lake, topology=reader.topology, epoch=reader.epoch).ledger).state()
+        named = records.of(reader.topology).named_seqs(reader.epoch)
+        stands += [row.standing for row in state.commits if row.seq in named or row is state.committed]
+    return stands
+
+
 def check_moves(records: TopologyRecords, moves: Mapping[str, int]) -> None:
     """Refuse moves of pointers after which a live epoch would read one that is not.
 

@@ -15,7 +15,7 @@ from kappa.record.topology_records import TopologyRecords
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.rules.cutover import CutoverRequest
 
-#: Events after which a handover is pending no more.
+#: Events of an epoch after which a handover to it is pending no more.
 ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
 
 
@@ -81,9 +81,9 @@ def withdrawals(records: TopologyRecords, handover: Event, *, actor: str, reason
     ]
 
 
-def ended_by(record: TopologyRecord, handover: int) -> str:
-    """How a topology's handover ended, with actor and time; empty while it is pending."""
-    ends = [e for e in record.events if e.n > handover and e.event in ENDS]
+def ended_by(record: TopologyRecord, handover: int, epoch: int) -> str:
+    """How a topology's handover to an epoch ended, with actor and time; empty while it is pending."""
+    ends = [e for e in record.events if e.n > handover and e.epoch == epoch and e.event in ENDS]
     if not ends:
         return ""
     end = ends[0]

@@ -34,13 +34,16 @@ def is_due(state: LedgerState, slices: int) -> bool:
     return state.open_plan is None and len(state.commits) - state.rolled_commits >= slices + RECENT
 
 
-def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> LedgerRow | None:
+def rolled_up(
+    state: LedgerState, *, writer: str, code: str, at: datetime, stands: Sequence[Offsets] = ()
+) -> LedgerRow | None:
     """The row that takes the place of all but the last slices; None when there is nothing to roll up.
 
     Args:
         writer: the driver.
         code: content hash of the code that it runs.
         at: when.
+        stands: where live readers of its versioned topics stand: those places stay.
     """
     recent = state.recent
     since = state.rolled.n if state.rolled is not None else 0
@@ -49,7 +52,7 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
         return None
     runs = extended(_rolled_runs(state), _single_runs(past, _reached(state), state.resumes))
     rolled = [] if state.rolled is None else [state.rolled]
-    ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(past)])
+    ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(past)], stands)
     detail: dict[str, Any] = {
         "upto": past[-1].n,
         "seq": past[-1].seq,
@@ -156,19 +159,25 @@ def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
             yield [row.detail["sent"], row.standing.as_dict(), *final]
 
 
-def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Places at some distance from one another; of too many, every second one. The last one stays."""
-    rest: list[Sequence[Mapping[str, Any]]] = []
+def _thinned(
+    places: Sequence[Sequence[Mapping[str, Any]]], stands: Sequence[Offsets]
+) -> list[Sequence[Mapping[str, Any]]]:
+    """Places at some distance from one another; of too many, every second one. The last one stays, and those where
+    readers stand.
+    """
+    rest: list[int] = []
     reached: int | None = None
-    last: Sequence[Mapping[str, Any]] | None = None
-    for place in places:
+    for number, place in enumerate(places):
         filled = sum(offset for partitions in place[0].values() for offset in partitions.values())
         if reached is None or filled - reached >= PLACE_OFFSETS:
-            rest.append(place)
+            rest.append(number)
             reached = filled
-        last = place
     while len(rest) > PLACES:
         rest = rest[::2]
-    if last is not None and rest[-1] is not last:
-        rest.append(last)
-    return rest
+    last = [len(places) - 1] if places else []
+    needed = (
+        number
+        for number, place in enumerate(places)
+        if any(Offsets.from_json(place[1]).is_level_with(stand) for stand in stands)
+    )
+    return [places[number] for number in sorted({*rest, *last, *needed})]

@@ -110,7 +110,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     elif source.kind == "from-tables":
         copy_tables(run, source.tables, is_first=source.is_first)
     elif source.times:
-        times = _times(run, *_commit(run, source)[1:])
+        times = _times(run, *_commit(run, source)[1:], start)
     crash_point("seed.tables", 0)
     versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
     versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
@@ -168,7 +168,7 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             frame = frame_at(run.engines.session, paths, row, place)
             _check_columns(frame, (*append.columns, *tables.LINEAGE))
             seed_output(run, append, frame)
-    return _times(run, state, row)
+    return _times(run, state, row, start)
 
 
 def _commit(run: EpochRun, source: SeedSource) -> tuple[EpochPaths, LedgerState, LedgerRow]:
@@ -190,11 +190,12 @@ def _commit(run: EpochRun, source: SeedSource) -> tuple[EpochPaths, LedgerState,
     return paths, state, state.resolved(commit)
 
 
-def _times(run: EpochRun, state: LedgerState, row: LedgerRow) -> Times:
+def _times(run: EpochRun, state: LedgerState, row: LedgerRow, start: Offsets) -> Times:
     end = ranges_end(row.ranges)
     floors = up_to(state.floored, end, at_end=True)
+    longer = _with_longer_grace(run, end, row.stream_times, state.shapes_at(row.seq), floors)
     return Times(
-        floors=_with_longer_grace(run, end, row.stream_times, state.shapes_at(row.seq), floors),
+        floors=merged([longer, _of_other_topics(run, state, row, start, floors)]),
         max_timestamps=row.max_timestamps,
         stream_times=row.stream_times,
         releases=as_of((releases for _, releases in state.releases), end, row.stream_times),
@@ -216,6 +217,20 @@ def _with_longer_grace(
     graces = {topic: source.grace_ms for topic, source in after.items() if source.grace_ms is not None}
     before = {run.bound.get(topic, topic): ms for topic, ms in graces_of(shapes).items()}
     return merged([floors, of_longer_grace(end, stream_times, before, graces, floors)])
+
+
+def _of_other_topics(
+    run: EpochRun, state: LedgerState, row: LedgerRow, start: Offsets, floors: Floors
+) -> dict[str, dict[int, dict[int, int]]]:
+    """The floors of versioned topics that are read in the place of others: the frontier by which rows were closed."""
+    bound, graces = state.commits[0].detail.get("bound", {}), graces_of(state.shapes_at(row.seq))
+    new: dict[str, dict[int, dict[int, int]]] = {}
+    for source, topic in run.bound.items():
+        was = bound.get(source, source)
+        frontier = row.frontier({was: graces[source]}, floors).ms if was != topic and source in graces else None
+        if frontier is not None:
+            new[topic] = {partition: {start[topic, partition]: frontier} for partition in start.partitions(topic)}
+    return new
 
 
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
+from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import frame_at
 from kappa.replay.proof.standing import dead_letter_notes, has_common_topic, topic_notes
@@ -38,6 +38,8 @@ _SAMPLES = 5
 #: a slice began.
 ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
+#: Columns with the rows of both epochs beside a table's key.
+_LIVE, _CANDIDATE = "_old", "_new"
 
 
 def verify(
@@ -191,18 +193,18 @@ def table_diff(
         row = F.struct(*quoted(compared)) if compared else F.struct(F.lit(True).alias("here"))
         return frame.select(*quoted(key), F.struct(row.alias("row")).alias(name))
 
-    both = side(live, "live").join(side(candidate, "candidate"), on=key, how="full_outer")
-    in_both = F.col("live").isNotNull() & F.col("candidate").isNotNull()
-    sides = {name: (F.col(f"live.row.{quote(name)}"), F.col(f"candidate.row.{quote(name)}")) for name in compared}
+    both = side(live, _LIVE).join(side(candidate, _CANDIDATE), on=key, how="full_outer")
+    in_both = F.col(_LIVE).isNotNull() & F.col(_CANDIDATE).isNotNull()
+    sides = {name: (F.col(f"{_LIVE}.row.{quote(name)}"), F.col(f"{_CANDIDATE}.row.{quote(name)}")) for name in compared}
     changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
     any_changed = reduce(lambda one, other: one | other, changed.values(), F.lit(False))
     drifting = [name for name in compared if all(map(is_number, types[name])) and name not in masked]
     # One pass: numbered aliases, since a column of the table may have any name.
     totals = both.agg(
-        F.count("live").alias("rows_live"),
-        F.count("candidate").alias("rows_candidate"),
-        F.count_if(F.col("live").isNull()).alias("added"),
-        F.count_if(F.col("candidate").isNull()).alias("removed"),
+        F.count(_LIVE).alias("rows_live"),
+        F.count(_CANDIDATE).alias("rows_candidate"),
+        F.count_if(F.col(_LIVE).isNull()).alias("added"),
+        F.count_if(F.col(_CANDIDATE).isNull()).alias("removed"),
         F.count_if(any_changed).alias("changed"),
         *(F.count_if(changed[name]).alias(f"changed_{i}") for i, name in enumerate(compared)),
         *(
@@ -214,7 +216,7 @@ def table_diff(
     assert totals is not None
     samples: tuple[Sample, ...] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
-        differs = any_changed | F.col("live").isNull() | F.col("candidate").isNull()
+        differs = any_changed | F.col(_LIVE).isNull() | F.col(_CANDIDATE).isNull()
         # From Arrow: Python has no dates and times beyond the years 1 to 9999.
         rows = collect({"": both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES)})[""]
         shown = json_rows(rows, rows.column_names)
@@ -290,7 +292,7 @@ def _dead_alone(
     """Reason -> dead letters in the live epoch alone, and in the other one alone, of topics that both read."""
     from pyspark.sql import functions as F
 
-    both = sorted(set(live[1].standing.topics) & set(candidate[1].standing.topics))
+    both = sorted(set(ranges_end(live[1].ranges).topics) & set(ranges_end(candidate[1].ranges).topics))
     place = ["topic", "partition", "offset"]
 
     def dead_letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
@@ -351,7 +353,7 @@ def _sample(
         return {k: _MASK if k in masked else None if v is None else _text(v) for k, v in values.items()}
 
     keys = {name: mask.key(_text(row[name])) if name in masked else _text(row[name]) for name in key}
-    return Sample(key=keys, live=side("live"), candidate=side("candidate"))
+    return Sample(key=keys, live=side(_LIVE), candidate=side(_CANDIDATE))
 
 
 def _text(form: Any) -> str:

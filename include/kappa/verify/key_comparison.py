@@ -160,7 +160,7 @@ def differing(after: DataFrame, before: DataFrame, table: Table) -> DataFrame:
     that its operator keeps for itself.
 
     Returns:
-        The key; ``was``, the row of ``before``, and ``now``, the row of ``after``, each null where that side has none.
+        The key; ``_old``, the row of ``before``, and ``_new``, that of ``after``, each null where that side has none.
     """
     from pyspark.sql import functions as F
 
@@ -171,16 +171,16 @@ def differing(after: DataFrame, before: DataFrame, table: Table) -> DataFrame:
         row = F.struct(F.lit(True).alias("_here"), *quoted(columns))
         return frame.select(*quoted(key), row.alias(name))
 
-    both = side(before, "was").join(side(after, "now"), on=key, how="full_outer")
+    both = side(before, "_old").join(side(after, "_new"), on=key, how="full_outer")
     unlike = [
-        ~equal(F.col(f"was.{q}"), F.col(f"now.{q}"), before.schema[name].dataType, after.schema[name].dataType)
+        ~equal(F.col(f"_old.{q}"), F.col(f"_new.{q}"), before.schema[name].dataType, after.schema[name].dataType)
         if name in before.columns
-        else F.col(f"now.{q}").isNotNull()
+        else F.col(f"_new.{q}").isNotNull()
         for name, q in zip(names, quoted(names), strict=True)
         if name not in table.hidden
     ]
     is_other = reduce(lambda one, other: one | other, unlike, F.lit(False))
-    return both.where(F.col("now").isNull() | F.col("was").isNull() | is_other)
+    return both.where(F.col("_new").isNull() | F.col("_old").isNull() | is_other)
 
 
 def among(rows: DataFrame, keys: DataFrame | None, table: Table) -> DataFrame:

@@ -274,12 +274,16 @@ def _append_topic(epoch: _Epoch, wire: _Wire, output: Append) -> Recount:
 def _sent_rows(epoch: _Epoch, topic: Topic) -> str:
     """Condition on the rows of an append output that were sent, by the ledger.
 
-    Rows of backfills were not: they were sent, if at all, as the rows that they replaced.
+    Those of the seed are in versioned topics once these have the baseline. Rows of backfills were not sent, or as the
+    rows that they replaced.
     """
+    has_seed = topic.is_versioned and epoch.state.baseline_seq is not None
     runs = [
         run.facts
         for run in runs_of(epoch.state)
-        if run.facts.sends == "live" or (topic.is_versioned and run.facts.sends == "versioned")
+        if run.facts.sends == "live"
+        or (topic.is_versioned and run.facts.sends == "versioned")
+        or (has_seed and run.facts.seq == 0)
     ]
     condition = " OR ".join(f"(_seq >= {run.seq} AND _seq <= {run.last})" for run in runs) or "FALSE"
     backfills = ", ".join(map(str, epoch.backfills))

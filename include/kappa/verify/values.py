@@ -34,7 +34,7 @@ def comparable(column: Column, kind: DataType, other: DataType) -> Column:
     """
     if is_number(kind) and is_number(other) and kind != other:
         return _digits(column.cast("string"))
-    return column if kind == other and not _is_nested(kind) else as_text(column, kind)
+    return column if kind == other and not _is_nested(kind) else as_text(column, kind, is_retyped=kind != other)
 
 
 def _digits(text: Column) -> Column:
@@ -63,28 +63,34 @@ def _is_nested(kind: DataType) -> bool:
     return isinstance(kind, (ArrayType, MapType, StructType))
 
 
-def as_text(column: Column, kind: DataType) -> Column:
-    """A value as text: neither maps nor values of different types can be compared as they are."""
+def as_text(column: Column, kind: DataType, *, is_retyped: bool = False) -> Column:
+    """A value as text: neither maps nor values of different types can be compared as they are.
+
+    Args:
+        is_retyped: whether it is compared with a value of another type, so that all numbers within are digits.
+    """
     from pyspark.sql import functions as F
 
     if not _is_nested(kind):
         return column.cast("string")
-    return F.to_json(F.struct(_canonical(column, kind).alias("v")))
+    return F.to_json(F.struct(_canonical(column, kind, is_retyped).alias("v")))
 
 
-def _canonical(column: Column, kind: DataType) -> Column:
-    """A value whose JSON is complete: entries of maps in the order of their keys, and times in whole microseconds, of
-    which Spark's JSON has only the milliseconds; at any depth.
+def _canonical(column: Column, kind: DataType, is_retyped: bool) -> Column:
+    """A value whose JSON is complete and the same for equal values: entries of maps in the order of their keys, zeros
+    without a sign, and times in whole microseconds, of which Spark's JSON has only the milliseconds; at any depth.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType, TimestampType
 
+    if isinstance(kind, (DoubleType, FloatType)) or (is_retyped and is_number(kind)):
+        return _digits(column.cast("string"))
     if isinstance(kind, TimestampType):
         return F.unix_micros(column)
     if isinstance(kind, ArrayType):
-        return F.transform(column, lambda item: _canonical(item, kind.elementType))
+        return F.transform(column, lambda item: _canonical(item, kind.elementType, is_retyped))
     if isinstance(kind, StructType):
-        fields = [_canonical(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        fields = [_canonical(column.getField(f.name), f.dataType, is_retyped).alias(f.name) for f in kind.fields]
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, MapType):
         entries = F.array_sort(
@@ -94,7 +100,8 @@ def _canonical(column: Column, kind: DataType) -> Column:
         return F.transform(
             entries,
             lambda entry: F.struct(
-                _canonical(entry["key"], kind.keyType).alias("k"), _canonical(entry["value"], kind.valueType).alias("v")
+                _canonical(entry["key"], kind.keyType, is_retyped).alias("k"),
+                _canonical(entry["value"], kind.valueType, is_retyped).alias("v"),
             ),
         )
     return column

@@ -135,11 +135,12 @@ def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
             owner = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
             return owner.lake if owner is not None else None
 
-        records = {record.topology: record for record in epochs.records()}
+        whole = epochs.records()
+        records = {record.topology: record for record in whole}
         lake = epochs.lake_id() if records else ""
         now = clock.now()
         inventory = orphans.find(config, names, records, last_sender, maker, lake, Present.of(config.lake))
-        over = approval.expired(config, records.values(), now)
+        over = approval.expired(config, whole, now)
         return dataclasses.replace(inventory, leftovers=(*over, *inventory.leftovers)), records
 
 

@@ -27,7 +27,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import BegunState, begun
 from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
 from kappa.record.topology_records import TopologyRecords
-from kappa.replay.chains import Key, is_at, is_reached
+from kappa.replay.chains import Key, is_at, is_reached, topics_of
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import yield_at
 from kappa.verify.attestation import attested
@@ -61,26 +61,31 @@ class Group:
             position: where its last commit stands; no slice is planned beyond it.
             is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
             reads: epochs whose versioned topics it reads. It yields after those of them that yield too, where they did:
-                it has then read the last that they send.
+                it has then read the last that they send. Of the others, it meets with those that read them as well: it
+                can come to no place at which they have no commit.
         """
         if not together_of(handover):
             return position
         self._stand(handover, position)
         members = waiting(self.epochs.records(), handover)
-        standings = [Offsets.from_json(r.standing.detail["at"]) for r in members.values() if r.standing is not None]
+        standings = {
+            n: Offsets.from_json(r.standing.detail["at"]) for n, r in members.items() if r.standing is not None
+        }
         if len(standings) < len(together_of(handover)):
             return None
         if is_stuck:
             return position
-        end = yield_at(position, standings)
+        end = yield_at(position, standings.values())
         for name, epoch in reads:
-            upstream = members.get(name)
+            upstream, state = members.get(name), self._ledger(name, epoch).begun()
             if upstream is None or upstream.handover is None or upstream.live != epoch:
-                continue
-            state = self._ledger(name, epoch).begun()
-            if state.yielded_for != upstream.handover.n:
+                readers = [n for n, r in members.items() if (name, epoch) in topics_of(r.epoch(r.live_epoch()).bound)]
+                met = yield_at(position, (standings[reader] for reader in readers))
+                end = end.merge(met.only(state.standing.topics))
+            elif state.yielded_for != upstream.handover.n:
                 return None
-            end = end.merge(state.standing.only(end.topics))
+            else:
+                end = end.merge(state.standing.only(end.topics))
         return end
 
     def move(self, handover: Event) -> bool:
@@ -188,11 +193,12 @@ class Group:
         return self.extras(record, record.handover) if record.handover is not None else None
 
     def _is_moved(self, records: TopologyRecords, handover: Event) -> bool:
-        members = {name: records.of(name) for name in members_of(handover)}
+        epochs = members_of(handover)
+        members = {name: records.of(name) for name in epochs}
         # All move in one commit: what is on record of one is so of all.
         if any(move.detail.get("handover") == handover.n for move in members[handover.topology].moves):
             return True
-        ends = [ended_by(r, handover.n) for r in members.values() if not is_of(r, handover)]
+        ends = [ended_by(r, handover.n, epochs[name]) for name, r in members.items() if not is_of(r, handover)]
         raise MoveRefusedError(
             f"The cutover of {', '.join(members)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
             f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "

@@ -300,10 +300,10 @@ def _marked_by(after: DataFrame, earlier_rows: DataFrame, table: Table, handover
     from pyspark.sql import functions as F
 
     key, names = list(table.key), [column.name for column in table.columns if column.name not in table.key]
-    columns = [F.col(f"now.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
+    columns = [F.col(f"_new.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
     differing_keys = key_comparison.differing(after, earlier_rows, table)
     return _marked(
-        differing_keys.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover
+        differing_keys.select(*quoted(key), *columns, F.col("_new").isNull().alias("_gone")), handover
     ).select(*quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name)
 
 

@@ -65,7 +65,7 @@ def chain_findings(
     if is_seeded and live is not None:
         findings += seeded_from_another(live.upstreams, keys)
     if begin is not None and roots(chain, begin) is None and not refusals(findings):
-        findings += upstream_behind(keys, live.epoch if live else None)
+        findings += upstream_behind(keys, live.epoch if live else None, is_savepoint=isinstance(start, FromSavepoint))
     return findings
 
 
@@ -175,12 +175,17 @@ UPSTREAM_BEHIND = refuses(
     "{names} has no commit yet at or before the root offsets at which live epoch {live} stands.",
     "Wait until both have advanced, then plan again.",
 )
+_SAVEPOINT_ELSEWHERE = replace(
+    UPSTREAM_BEHIND,
+    message="{names} has no commit any more, or none yet, at the root offsets of the savepoint of live epoch {live}.",
+    remedy="Start at a later savepoint, or --to-earliest.",
+)
 
 
-def upstream_behind(upstreams: Iterable[Key], live: int | None) -> list[Finding]:
-    """A live epoch stands before the first commit of the epochs to read: there is no place to compare."""
+def upstream_behind(upstreams: Iterable[Key], live: int | None, *, is_savepoint: bool = False) -> list[Finding]:
+    """A live epoch stands before the first commit of the epochs to read, or its savepoint beside their commits."""
     names = ", ".join(f"epoch {epoch} of {topology!r}" for topology, epoch in upstreams)
-    return [UPSTREAM_BEHIND({"names": names}, live=live)]
+    return [(_SAVEPOINT_ELSEWHERE if is_savepoint else UPSTREAM_BEHIND)({"names": names}, live=live)]
 
 
 UPSTREAM_CYCLE = refuses(
@@ -295,8 +300,8 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
     return (
         f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other "
         f"one (kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
-        f"together: kappa cutover {topology} {link.topology} --execute. They also go back together: kappa rollback "
-        f"{topology} {link.topology} --execute"
+        f"together: kappa cutover {topology} {link.topology} --execute; back to an epoch that was live before: kappa "
+        f"rollback {topology} {link.topology} --execute"
     )
 
 
