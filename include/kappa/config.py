@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from kappa import setting_checks, settings_file, topic_overrides
 from kappa.errors import ConfigError
-from kappa.setting_layers import PREFIX, Layer, folder_of, layers_of, origins_of, place_of, setting_of
+from kappa.setting_layers import PREFIX, Layer, layers_of, origins_of, place_of, setting_of
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
 
@@ -324,7 +324,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
     try:
         if kind == "Path":
-            return folder_of(value)
+            return settings_file.path_of(value)
         if kind == "int":
             return int(value)
         if kind == "float":

@@ -65,7 +65,7 @@ def settings_file(
     """
     if named == "":
         return None
-    path = Path(named).expanduser().absolute() if named else _nearest(Path.cwd())
+    path = path_of(named) if named else _nearest(Path.cwd())
     if path is None:
         return None
     fields = {item.name: item for item in declared}
@@ -217,4 +217,28 @@ def _absolute(folder: Path, name: str, value: Any) -> Any:
         return value
     if name == "lake" and _SCHEME.match(value):  # refused by its own words
         return value
-    return str(folder / Path(value).expanduser())
+    return str(path_of(value, folder))
+
+
+def path_of(text: str, folder: Path = Path()) -> Path:
+    """A path in a setting: variables of a service's file or of a container are not expanded by a shell.
+
+    Args:
+        text: the path.
+        folder: where a relative one begins.
+
+    Raises:
+        ConfigError: it begins with ``~``, and that user has no home.
+    """
+    scheme, is_url, _ = text.partition("://")
+    if is_url:
+        raise ConfigError(
+            f"{scheme}://... is a URL where a path of this host belongs. Write it from the root: /srv/..."
+        )
+    try:
+        return (folder / Path(text.strip()).expanduser()).absolute()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{text} begins in the home of a user who has none. Set HOME, or write the path from the root, also that "
+            "of KAPPA_CACHE."
+        ) from error
