@@ -46,7 +46,8 @@ def layers_of(env: Mapping[str, str], file: SettingsFile | None) -> tuple[Layer,
     """
     # Containers and workflows pass on variables that nobody has set: an empty one says nothing.
     own = ((key.removeprefix(PREFIX).lower(), value) for key, value in env.items() if key.startswith(PREFIX))
-    variables = {name: value for name, value in own if value.strip()}
+    # Files of variables may end their lines as Windows does; a key is all its characters.
+    variables = {name: value if name == "mask_key" else value.strip() for name, value in own if value.strip()}
     for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
         variables.pop(name, None)
     folder = file.path.parent if file else Path()

@@ -32,7 +32,7 @@ _SECRET_KEY = re.compile(
 _SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=|://[^/\s]*:[^\s]*@", re.IGNORECASE)
 #: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
 _BY_TOPIC = "topic_settings"
-_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS = {"str": "a text", "Path": "a text", "int": "a whole number", "float": "a number"}
 
@@ -138,7 +138,7 @@ def _native(path: Path, item: Field[Any], value: Any) -> Any:
         case "float" if is_number or isinstance(value, float):
             return float(value)
         case "str" | "Path" if isinstance(value, str):
-            return value
+            return value.strip()
         case kind if kind not in _KINDS and isinstance(value, dict):
             return dict(_flat(value, has_topics=item.name == _BY_TOPIC))
     is_table = str(item.type) not in _KINDS
@@ -228,7 +228,7 @@ def path_of(text: str, folder: Path = Path()) -> Path:
         folder: where a relative one begins.
 
     Raises:
-        ConfigError: it begins with ``~``, and that user has no home.
+        ConfigError: it is a URL; or it begins with ``~``, and that user has no home.
     """
     scheme, is_url, _ = text.partition("://")
     if is_url:
@@ -236,7 +236,7 @@ def path_of(text: str, folder: Path = Path()) -> Path:
             f"{scheme}://... is a URL where a path of this host belongs. Write it from the root: /srv/..."
         )
     try:
-        return (folder / Path(text.strip()).expanduser()).absolute()
+        return (folder / Path(text).expanduser()).absolute()
     except RuntimeError as error:
         raise ConfigError(
             f"{text} begins in the home of a user who has none. Set HOME, or write the path from the root, also that "
