@@ -396,7 +396,7 @@ def _leftover(servers: str, topic: str) -> str:
 
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
     table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}" if is_remote(config.lake) else str(folder / "table")
-    command = [sys.executable, "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
+    command = [sys.executable, "-P", "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
     environment = {**os.environ, **config.to_env(), "PYTHONPATH": str(airflow.PACKAGES)}
     try:
         run = subprocess.run(
@@ -423,7 +423,7 @@ def _airflow(config: Config) -> str:
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as home:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         run = subprocess.run(
-            [sys.executable, "-m", "airflow", "version"],
+            [sys.executable, "-P", "-m", "airflow", "version"],
             env=environment | {"AIRFLOW_HOME": home},
             capture_output=True,
             text=True,
