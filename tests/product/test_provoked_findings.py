@@ -266,9 +266,10 @@ def _(here: Site) -> Provoked:
 @provokes("code-does-not-import")
 def _(here: Site) -> Provoked:
     ready(here)
-    here.deploy(top="import a_module_that_nobody_has")
+    here.deploy(top="from pathlib import Path\nPath(__file__).with_name('rates.csv').read_text()")
+    (here.config.topologies / "rates.csv").touch()  # which no epoch stores
     return Provoked(
-        command="plan NAME", says="No module named 'a_module_that_nobody_has'", remedy="Correct it and plan again"
+        command="plan NAME", says="No such file or directory: 'rates.csv'", remedy="Correct it and plan again"
     )
 
 

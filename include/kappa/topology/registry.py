@@ -170,15 +170,20 @@ def broken_files(folder: Path) -> dict[Path, bytes]:
     return {file: text for file, text in _texts(folder) if declared_in(file, text) is None}
 
 
-def load_apart(folder: Path, name: str) -> Topology:
+def load_apart(folder: Path, name: str, *, copied_from: Path | None = None) -> Topology:
     """The topology of that name when this process has another version of its code; the modules beside the file are
     loaded anew too.
+
+    Args:
+        folder: its folder.
+        copied_from: the folder of which that is a part, whose modules are not there either.
 
     Raises:
         UnknownTopologyError: no file declares it.
         CodeError: its file does not import.
     """
-    beside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or _is_package(path)}
+    paths = [*folder.iterdir(), *(copied_from.iterdir() if copied_from is not None else ())]
+    beside = {path.stem for path in paths if path.suffix == ".py" or _is_package(path)}
     names = {module for module in sys.modules if module.partition(".")[0] in beside}
     others = {module: sys.modules.pop(module) for module in names}
     try:

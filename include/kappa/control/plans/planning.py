@@ -188,7 +188,7 @@ def _first_records(
 def _topology(config: Config, name: str) -> tuple[Topology | None, TopologyFacts | None]:
     """The deployed topology, and facts about it where it does not import too."""
     try:
-        topology: Topology = registry.load(config.topologies, name)
+        topology = code_store.load(config.topologies, name)
     except UnknownTopologyError:
         return None, None
     except CodeError as error:
