@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import py_compile
 import subprocess
 import sys
@@ -120,6 +121,21 @@ def test_code_that_has_all_it_needs_stored_is_loaded(folder: Path, tmp_path: Pat
     (folder / "team_prices").symlink_to(tmp_path / "team")
     (folder / "mine.py").write_text(f"from team_prices.limits import LIMIT\n{FILE.format(name='a.mine')}")
     assert code.load(folder, "a.mine").name == "a.mine"
+
+
+def test_a_file_whose_name_is_not_text_is_not_stored_and_declares_nothing(folder: Path) -> None:
+    alone = code.code_hash(folder, "a.mine")
+    for name in (b"caf\xe9.py", b"caf\xe9/other.py"):
+        file = folder / os.fsdecode(name)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(FILE.format(name="a.other"))
+    assert code.code_hash(folder, "a.mine") == alone
+    assert code.load(folder, "a.mine").name == "a.mine"
+    for load in (registry.load, code.load):
+        with pytest.raises(CodeError, match=r"is not text in UTF-8\. Rename it\.$"):
+            load(folder, "a.other")
+    good, broken = registry.topologies(folder)
+    assert list(good) == ["a.mine"] and len(broken) == 1
 
 
 def test_stored_code_is_unpacked_unchanged(folder: Path, tmp_path: Path) -> None:

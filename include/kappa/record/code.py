@@ -275,7 +275,7 @@ def _own_files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
     paths = list(_below(folder, (".py",)))
     others = {item.file for one in {path.parent for path in paths} for item in registry.declarations(one)} - {own}
     for path in paths:
-        if path not in others:
+        if path not in others and registry.is_text(path.relative_to(folder)):
             yield f"{_OWN}/{path.relative_to(folder).as_posix()}", path
 
 

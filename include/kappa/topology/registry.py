@@ -249,6 +249,11 @@ def may_declare(file: Path) -> bool:
     return file.suffix == ".py" and not file.name.startswith(("_", "."))
 
 
+def is_text(path: Path) -> bool:
+    """Whether a path is text in UTF-8: no import finds a file of another name."""
+    return str(path).encode(errors="ignore").decode() == str(path)
+
+
 def _texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
     """Files that may declare topologies, without those that cannot be read."""
     for file in files(folder):
@@ -341,6 +346,8 @@ def import_file(file: Path) -> list[Topology]:
             a step that reads something undeclared.
     """
     _check_names(file.parent)
+    if not is_text(file):
+        raise CodeError(f"The path {str(file)!r} is not text in UTF-8. Rename it.", file=str(file))
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     loader = _SourceLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
