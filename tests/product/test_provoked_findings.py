@@ -28,6 +28,7 @@ from kappa.environments import files, interpreters
 from kappa.kafka.broker import Broker
 from kappa.kafka.registry import Registry
 from kappa.offsets.vector import Offsets
+from kappa.record import code as code_store
 from kappa.record import savepoints
 from kappa.record.ledger import Ledger
 from kappa.record.schemas import StoredSchema, store
@@ -1478,3 +1479,15 @@ def test_an_ordinary_plan_has_no_findings_and_the_size_of_its_records(here: Site
     estimate = plan["estimate"]
     assert (estimate["offsets"], estimate["records"], estimate["bytes"]) == (400, 400, size)
     assert "no replay measured yet" in here.run("plan NAME")[1]
+
+
+def test_a_plan_has_the_hash_of_the_code_that_it_is_about_where_files_change_meanwhile(here: Site) -> None:
+    here.create()
+    other = (
+        "from pathlib import Path\nfile = Path(__file__)\nfile.write_text(file.read_text().replace('\"1\"', '\"2\"'))"
+    )
+    here.deploy(top=other)  # as a deployment at that moment
+    code = code_store.code_hash(here.config.topologies, here.name)
+    plan = json.loads(here.run("plan NAME --json")[1])
+    assert (plan["topology_version"], plan["code"]) == ("1", code)
+    assert code_store.code_hash(here.config.topologies, here.name) != code
