@@ -66,6 +66,14 @@ def test_down_without_up_does_nothing(config):
     assert not supervisor.is_up(config)
 
 
+@pytest.mark.parametrize("text", ["", "[]", "\0\0", '{"supervisor": {"pid": 1}}', '{"children": ["broker"]}'])
+def test_a_file_of_processes_that_was_cut_short_keeps_the_stack_from_nothing(config, text):
+    supervisor.processes_file(config).parent.mkdir(parents=True, exist_ok=True)
+    supervisor.processes_file(config).write_text(text)
+    assert not supervisor.is_up(config)
+    assert supervisor.down(config) == []
+
+
 def test_an_occupied_port_is_named_with_a_remedy_and_nothing_is_started(config):
     with socket.socket() as listener:
         listener.bind((kafka.HOST, kafka.free_port()))
