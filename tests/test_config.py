@@ -223,6 +223,14 @@ def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: st
         ("HANDOVER_SECONDS", "0.5", "is less than 1"),
         ("WEBHOOK_URL_FILE", "hook", "is not a path that each process reads alike"),
         ("METRICS", "99999", "is neither a port nor address:port"),
+        *(
+            (
+                "SCHEMA_REGISTRY",
+                text,
+                r"KAPPA_SCHEMA_REGISTRY is not a URL, or several separated by commas: each begins",
+            )
+            for text in ("registry:8081", "http://", "http://a:8081,", "http://a:8081,b:8081", "htp://a:8081", "x@y")
+        ),
     ],
 )
 def test_a_value_without_a_meaning_is_refused(name: str, value: str, message: str) -> None:
