@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
@@ -357,7 +358,8 @@ def import_file(file: Path) -> list[Topology]:
     folder = str(file.parent)
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
-        loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # the output of a command is its answer, which may be JSON
+            loader.exec_module(module)
         topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
         _check_approvals(declared_in(file, loader.get_data(str(file))), topologies)
     except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
