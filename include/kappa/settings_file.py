@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from kappa.errors import ConfigError
@@ -96,7 +97,9 @@ def _parsed(path: Path, *, is_named: bool) -> dict[str, Any]:
         ) from error
     except ValueError as error:  # of UTF-8, or of TOML
         reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise ConfigError(f"{path} is not TOML: {reason}. Correct it: edit {path}", path=str(path)) from error
+        raise ConfigError(
+            f"{path} is not TOML: {reason}. Correct it: edit {quote(str(path))}", path=str(path)
+        ) from error
 
 
 def _unknown(path: Path, name: str, fields: Mapping[str, Any], successors: Mapping[str, str]) -> ConfigError:

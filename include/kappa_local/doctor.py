@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from kappa.config import Config, client_file_of, settings
@@ -212,7 +213,7 @@ def _remove(table: str, folders: Sequence[Path]) -> None:
     try:
         store_of(table).delete_folder(table)
     except (KappaError, OSError) as error:
-        way = f"aws s3 rm --recursive {table}" if is_remote(table) else f"rm -r {table}"
+        way = f"aws s3 rm --recursive {quote(table)}" if is_remote(table) else f"rm -r {quote(table)}"
         error.add_note(f"What this check wrote stays at {table}, since it cannot be removed. Remove it: {way}")
         raise
     for folder in folders:

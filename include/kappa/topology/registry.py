@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from shlex import quote
 from types import CodeType
 from typing import Any
 
@@ -394,7 +395,7 @@ def _check_names(folder: Path) -> None:
         if path.stem in TAKEN and (path.suffix == ".py" or (path / "__init__.py").is_file()):
             raise CodeError(
                 f"{path} has the name of a module that Python or Kappa imports, and would be imported instead of it. "
-                f"Rename it: mv {path} {path.with_name(f'my_{path.name}')}",
+                f"Rename it: mv {quote(str(path))} {quote(str(path.with_name(f'my_{path.name}')))}",
                 file=str(path),
             )
 
