@@ -204,9 +204,10 @@ def test_an_empty_variable_does_not_go_over_the_settings_file(tmp_path: Path) ->
     assert (config.lake, config.kafka_client_file) == ("s3://lakes/orders", str(tmp_path / "logins/kafka.properties"))
 
 
+@pytest.mark.parametrize("text", ["", " ", "\\t\\r\\n"])
 @pytest.mark.parametrize("name", ["lake", "home", "cache", "topologies", "bootstrap_servers", "launcher"])
-def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: str, tmp_path: Path) -> None:
-    (tmp_path / "kappa.toml").write_text(f'{name} = ""\n')
+def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").write_text(f'{name} = "{text}"\n')
     with pytest.raises(ConfigError, match=f"{name} is empty. Give it a value, or remove it"):
         Config.from_env({"KAPPA_SETTINGS": str(tmp_path / "kappa.toml")})
 
@@ -222,6 +223,14 @@ def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: st
         ("HANDOVER_SECONDS", "0.5", "is less than 1"),
         ("WEBHOOK_URL_FILE", "hook", "is not a path that each process reads alike"),
         ("METRICS", "99999", "is neither a port nor address:port"),
+        *(
+            (
+                "SCHEMA_REGISTRY",
+                text,
+                r"KAPPA_SCHEMA_REGISTRY is not a URL, or several separated by commas: each begins",
+            )
+            for text in ("registry:8081", "http://", "http://a:8081,", "http://a:8081,b:8081", "htp://a:8081", "x@y")
+        ),
     ],
 )
 def test_a_value_without_a_meaning_is_refused(name: str, value: str, message: str) -> None:
@@ -231,3 +240,55 @@ def test_a_value_without_a_meaning_is_refused(name: str, value: str, message: st
 
 def test_addresses_of_brokers_may_have_blanks_between_them() -> None:
     assert Config.from_env({"KAPPA_BOOTSTRAP_SERVERS": "k-1:9092, k-2:9092"}).bootstrap_servers == "k-1:9092,k-2:9092"
+
+
+#: A value of each setting that is a text.
+TEXTS = {
+    **{name: f"/srv/{name}" for name in ("lake", "topologies", "home", "cache", "environments", "webhook_url_file")},
+    **{name: f"/logins/{name}" for name in ("kafka_client_file", "lake_client_file")},
+    **{"bootstrap_servers": "kafka:9092", "spark_master": "local[2]", "schema_registry": "http://registry:8081"},
+    **{"metrics": "9464", "launcher": "elsewhere", "approvals_from": "airflow", "image": "orders:7"},
+    **{"mask_key": "a key of letters", "webhook_url": "https://hooks/1"},
+}
+
+
+def test_each_text_is_tried() -> None:
+    assert TEXTS.keys() == {item.name for item in settings() if item.type in ("str", "Path")}
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {"mask_key"}))
+def test_blanks_and_line_ends_around_a_value_are_not_a_part_of_it(name: str, tmp_path: Path) -> None:
+    variable, file = f"KAPPA_{name.upper()}", tmp_path / "kappa.toml"
+    plain = Config.from_env({variable: TEXTS[name]})
+    assert Config.from_env({variable: f" {TEXTS[name]}\r\n"}) == plain
+    if name != "webhook_url":  # a secret, which the file may not have
+        file.write_text(f'{name} = "\\t{TEXTS[name]} "\n')
+        config = Config.from_env({"KAPPA_SETTINGS": str(file)})
+        assert getattr(config, name) == getattr(plain, name)
+        assert Config.from_env(config.to_env()) == config
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("name", [*sorted(TEXTS.keys() - {"mask_key"}), "spark_conf", "slice_records"])
+def test_a_value_in_quotes_that_nobody_took_off_is_refused(name: str, quote: str) -> None:
+    value = f"{quote}{TEXTS.get(name, '7')}{quote}\r"
+    with pytest.raises(
+        ConfigError, match=rf"^KAPPA_{name.upper()} is in quotes, .* Write it without them\.$"
+    ) as refused:
+        Config.from_env({f"KAPPA_{name.upper()}": value})
+    assert TEXTS.get(name, "7") not in f"{refused.value} {vars(refused.value)}"
+
+
+def test_a_key_is_all_its_characters() -> None:
+    for key in (" sixteen letters and blanks ", "'sixteen letters in quotes'"):
+        assert Config.from_env({"KAPPA_MASK_KEY": key}).mask_key == key
+
+
+@pytest.mark.parametrize("name", ["HOME", "CACHE", "TOPOLOGIES", "SETTINGS"])
+@pytest.mark.parametrize("url", ["s3://lakes/kappa", "file:///srv/kappa", "https://me:secret@host/kappa"])
+def test_a_url_is_not_a_folder_of_the_working_directory(name: str, url: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"is a URL where a path of this host belongs\. Write it from the root"
+    ) as refused:
+        Config.from_env({f"KAPPA_{name}": url})
+    assert "secret" not in str(refused.value)

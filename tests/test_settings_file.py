@@ -97,6 +97,15 @@ def test_addresses_empty_names_and_the_users_own_folder_are_no_paths_of_the_file
     assert (config.lake, config.kafka_client_file, config.cache) == ("s3://lakes/orders", "", Path.home() / "jars")
 
 
+@pytest.mark.parametrize("name", ["lake", "topologies", "home", "cache", "webhook_url_file", "kafka_client_file"])
+def test_a_path_in_the_home_of_a_user_who_has_none_is_refused(write: Write, name: str) -> None:
+    write(line(name, "~nobody-here/kappa"))
+    with pytest.raises(ConfigError, match=r"^~nobody-here/kappa begins in the home of a user who has none\. Set HOME"):
+        Config.from_env({})
+    with pytest.raises(ConfigError, match="begins in the home of a user who has none"):
+        Config.from_env({"KAPPA_SETTINGS": "~nobody-here/kappa.toml"})
+
+
 def test_defaults_are_beside_the_file_or_below_the_working_directory(write: Write, tmp_path: Path) -> None:
     write("")
     config = Config.from_env({})

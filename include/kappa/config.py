@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 
 from kappa import setting_checks, settings_file, topic_overrides
 from kappa.errors import ConfigError
-from kappa.setting_layers import PREFIX, Layer, folder_of, layers_of, origins_of, place_of, setting_of
+from kappa.setting_layers import PREFIX, Layer, layers_of, origins_of, place_of, setting_of
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
 
@@ -267,6 +268,8 @@ _GONE: Mapping[str, str] = {
 }
 
 
+#: A value within quotes that nobody took off.
+_QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
 _MAY_BE_EMPTY = frozenset(item.name for item in settings() if item.default == "")
 
 
@@ -322,9 +325,15 @@ def _parse(name: str, value: Any, place: str) -> Any:
     kind = kinds[name]
     if value == "" and name not in _MAY_BE_EMPTY:
         raise ConfigError(f"{place} is empty. Give it a value, or remove it.", name=name)
+    if name != "mask_key" and isinstance(value, str) and _QUOTED.fullmatch(value):
+        raise ConfigError(
+            f"{place} is in quotes, which became part of its value, as in a file of variables that no shell reads. "
+            "Write it without them.",
+            name=name,
+        )
     try:
         if kind == "Path":
-            return folder_of(value)
+            return settings_file.path_of(value)
         if kind == "int":
             return int(value)
         if kind == "float":

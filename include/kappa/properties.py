@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 
 from kappa.errors import ConfigError
 
@@ -76,13 +77,13 @@ def secret_text(path: str, setting: str, content: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ConfigError(
             f"{setting} names {path}, which cannot be read on this host: {reason}. Put the file there, or correct "
-            f"the path: ls -l {path}",
+            f"the path: ls -l {quote(path)}",
             path=path,
         ) from error
     if mode & 0o027:
         raise ConfigError(
             f"{path} has mode {mode:04o}: other users can read or write it, but it contains {content}. Run: "
-            f"chmod 600 {path}",
+            f"chmod 600 {quote(path)}",
             path=path,
             mode=mode,
         )

@@ -10,6 +10,7 @@ from typing import Any
 from kappa.errors import ConfigError
 
 _LAST_PORT = 65_535
+_URL = re.compile(r"https?://[^/\s]")
 #: The least value of numbers that count something, and of durations within which somebody has to answer.
 _LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0, "stale_seconds": 1, "handover_seconds": 1}
 #: Unit at the end of a setting's name -> the longest duration in it: that long ago there was a date still.
@@ -31,6 +32,7 @@ def check(values: Mapping[str, Any], places: Mapping[str, str]) -> None:
     _check_word("launcher", values.get("launcher", "here"), ("here", "elsewhere"), places)
     for name, least in _LEAST.items():
         _check_least(name, values.get(name, least), least, places)
+    _check_registry(values.get("schema_registry", ""), places)
     _check_webhook(values.get("webhook_url", ""), values.get("webhook_url_file", ""), places)
     _check_metrics(values.get("metrics", ""), places)
     _check_environments(values.get("environments", ""), places)
@@ -65,9 +67,19 @@ def _check_least(name: str, value: float, least: int, places: Mapping[str, str])
         )
 
 
+def _check_registry(urls: str, places: Mapping[str, str]) -> None:
+    """Refuse what no client takes, as each slice would wait for it; a login may be in it, so it is in no message."""
+    if urls and not all(_URL.match(url.strip()) for url in urls.split(",")):
+        raise ConfigError(
+            f"{places['schema_registry']} is not a URL, or several separated by commas: each begins with http:// or "
+            "https://.",
+            name="schema_registry",
+        )
+
+
 def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
     """Refuse what cannot be meant; the URL is a secret, and in no message."""
-    if url and not re.match(r"https?://[^/\s]", url):
+    if url and not _URL.match(url):
         raise ConfigError(
             f"{places['webhook_url']} is not a URL: it begins with http:// or https://.", name="webhook_url"
         )

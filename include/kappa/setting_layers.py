@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.errors import ConfigError
-from kappa.settings_file import SettingsFile
+from kappa.settings_file import SettingsFile, path_of
 
 PREFIX = "KAPPA_"
 
@@ -46,7 +46,8 @@ def layers_of(env: Mapping[str, str], file: SettingsFile | None) -> tuple[Layer,
     """
     # Containers and workflows pass on variables that nobody has set: an empty one says nothing.
     own = ((key.removeprefix(PREFIX).lower(), value) for key, value in env.items() if key.startswith(PREFIX))
-    variables = {name: value for name, value in own if value.strip()}
+    # Files of variables may end their lines as Windows does; a key is all its characters.
+    variables = {name: value if name == "mask_key" else value.strip() for name, value in own if value.strip()}
     for name in ("crash_after", "internals", "settings"):  # read by kappa.faults, and apart
         variables.pop(name, None)
     folder = file.path.parent if file else Path()
@@ -54,7 +55,7 @@ def layers_of(env: Mapping[str, str], file: SettingsFile | None) -> tuple[Layer,
     if file:
         written.append(Layer(origin=str(file.path), values=file.values))
     settings_by_name = ChainMap(*(dict(layer.values) for layer in written))
-    home = folder_of(settings_by_name.get("home", str(folder / ".kappa")))
+    home = path_of(settings_by_name.get("home", str(folder / ".kappa")))
     if values := _stack(home):
         embedded = values.get("bootstrap_servers")
         if settings_by_name.get("bootstrap_servers", embedded) != embedded:
@@ -68,21 +69,6 @@ def layers_of(env: Mapping[str, str], file: SettingsFile | None) -> tuple[Layer,
         "cache": "~/.cache/kappa",
     }
     return (*written, Layer(origin="", values=defaults))
-
-
-def folder_of(text: str) -> Path:
-    """A folder in a setting: variables of a service's file or of a container are not expanded by a shell.
-
-    Raises:
-        ConfigError: it begins with ``~``, and that user has no home.
-    """
-    try:
-        return Path(text.strip()).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigError(
-            f"{text} begins in the home of a user who has none. Set HOME, or write the folder from the root, also that "
-            f"of {PREFIX}CACHE."
-        ) from error
 
 
 def _stack(home: Path) -> dict[str, Any]:

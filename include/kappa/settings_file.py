@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from kappa.errors import ConfigError
@@ -32,7 +33,7 @@ _SECRET_KEY = re.compile(
 _SECRET_VALUE = re.compile(r"(?:password|passphrase|secret|token)=|://[^/\s]*:[^\s]*@", re.IGNORECASE)
 #: The table whose tables are settings of single topics, and a key that TOML takes without quotes.
 _BY_TOPIC = "topic_settings"
-_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS = {"str": "a text", "Path": "a text", "int": "a whole number", "float": "a number"}
 
@@ -65,7 +66,7 @@ def settings_file(
     """
     if named == "":
         return None
-    path = Path(named).expanduser().absolute() if named else _nearest(Path.cwd())
+    path = path_of(named) if named else _nearest(Path.cwd())
     if path is None:
         return None
     fields = {item.name: item for item in declared}
@@ -96,7 +97,9 @@ def _parsed(path: Path, *, is_named: bool) -> dict[str, Any]:
         ) from error
     except ValueError as error:  # of UTF-8, or of TOML
         reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise ConfigError(f"{path} is not TOML: {reason}. Correct it: edit {path}", path=str(path)) from error
+        raise ConfigError(
+            f"{path} is not TOML: {reason}. Correct it: edit {quote(str(path))}", path=str(path)
+        ) from error
 
 
 def _unknown(path: Path, name: str, fields: Mapping[str, Any], successors: Mapping[str, str]) -> ConfigError:
@@ -138,7 +141,7 @@ def _native(path: Path, item: Field[Any], value: Any) -> Any:
         case "float" if is_number or isinstance(value, float):
             return float(value)
         case "str" | "Path" if isinstance(value, str):
-            return value
+            return value.strip()
         case kind if kind not in _KINDS and isinstance(value, dict):
             return dict(_flat(value, has_topics=item.name == _BY_TOPIC))
     is_table = str(item.type) not in _KINDS
@@ -217,4 +220,28 @@ def _absolute(folder: Path, name: str, value: Any) -> Any:
         return value
     if name == "lake" and _SCHEME.match(value):  # refused by its own words
         return value
-    return str(folder / Path(value).expanduser())
+    return str(path_of(value, folder))
+
+
+def path_of(text: str, folder: Path = Path()) -> Path:
+    """A path in a setting: variables of a service's file or of a container are not expanded by a shell.
+
+    Args:
+        text: the path.
+        folder: where a relative one begins.
+
+    Raises:
+        ConfigError: it is a URL; or it begins with ``~``, and that user has no home.
+    """
+    scheme, is_url, _ = text.partition("://")
+    if is_url:
+        raise ConfigError(
+            f"{scheme}://... is a URL where a path of this host belongs. Write it from the root: /srv/..."
+        )
+    try:
+        return (folder / Path(text).expanduser()).absolute()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{text} begins in the home of a user who has none. Set HOME, or write the path from the root, also that "
+            "of KAPPA_CACHE."
+        ) from error

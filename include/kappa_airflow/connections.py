@@ -61,7 +61,7 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
     # The provider has no public reader of what it resolved; a test checks this against the pinned release.
     resolved: Mapping[str, Any] = SparkSubmitHook(conn_id=conn_id)._resolve_connection()
     settings = {_SETTINGS[key]: str(resolved[key]) for key in _SETTINGS if resolved.get(key)}
-    extra = {key: str(value) for key, value in connection.extra_dejson.items() if key.startswith("spark.")}
+    extra = {key: value for key, value in _extra(connection).items() if key.startswith("spark.")}
     return dataclasses.replace(
         config, spark_master=resolved["master"], spark_conf={**config.spark_conf, **settings, **extra}
     )

@@ -148,7 +148,7 @@ def commands() -> dict[str, list[str]]:
     return {name: [*_AIRFLOW, name, *options.get(name, [])] for name in COMPONENTS}
 
 
-_AIRFLOW = (sys.executable, "-m", "airflow")
+_AIRFLOW = (sys.executable, "-P", "-m", "airflow")
 
 
 def run(config: Config, words: Sequence[str], *, api_port: int) -> int:
@@ -187,7 +187,7 @@ def migrate(config: Config, *, api_port: int) -> None:
                 ["connections", "add", SPARK_CONNECTION, "--conn-type", "spark", "--conn-host", config.spark_master],
                 env,
             )
-    _run(["-m", "kappa_airflow.pools"], env, program=(sys.executable,))
+    _run(["-m", "kappa_airflow.pools"], env, program=(sys.executable, "-P"))
     stamp.write_text(current)
 
 

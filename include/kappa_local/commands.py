@@ -93,8 +93,11 @@ def down() -> None:
     from kappa_local import supervisor
 
     settings = config()
-    ended = drivers_module.end_local(settings) + len(supervisor.down(settings))
-    ended += drivers_module.end_local(settings)  # Airflow may have restarted a driver meanwhile
+    try:
+        ended = drivers_module.end_local(settings)
+    finally:  # also where the lake does not answer
+        stack = supervisor.down(settings)
+    ended += len(stack) + drivers_module.end_local(settings)  # Airflow may have restarted a driver meanwhile
     say(f"Ended {ended} processes." if ended else "Nothing was running.")
 
 

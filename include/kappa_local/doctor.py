@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from kappa.config import Config, client_file_of, settings
@@ -212,7 +213,7 @@ def _remove(table: str, folders: Sequence[Path]) -> None:
     try:
         store_of(table).delete_folder(table)
     except (KappaError, OSError) as error:
-        way = f"aws s3 rm --recursive {table}" if is_remote(table) else f"rm -r {table}"
+        way = f"aws s3 rm --recursive {quote(table)}" if is_remote(table) else f"rm -r {quote(table)}"
         error.add_note(f"What this check wrote stays at {table}, since it cannot be removed. Remove it: {way}")
         raise
     for folder in folders:
@@ -396,7 +397,7 @@ def _leftover(servers: str, topic: str) -> str:
 
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
     table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}" if is_remote(config.lake) else str(folder / "table")
-    command = [sys.executable, "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
+    command = [sys.executable, "-P", "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
     environment = {**os.environ, **config.to_env(), "PYTHONPATH": str(airflow.PACKAGES)}
     try:
         run = subprocess.run(
@@ -423,7 +424,7 @@ def _airflow(config: Config) -> str:
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as home:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         run = subprocess.run(
-            [sys.executable, "-m", "airflow", "version"],
+            [sys.executable, "-P", "-m", "airflow", "version"],
             env=environment | {"AIRFLOW_HOME": home},
             capture_output=True,
             text=True,

@@ -25,18 +25,24 @@ class Running:
 
 
 def running(config: Config) -> Running:
-    """The processes of the last start, from ``processes.json``; an empty record if there was none."""
+    """The processes of the last start, from ``processes.json``; an empty record if there was none.
+
+    A file that a power cut left cut short counts as none: it ended the processes too.
+    """
     path = processes_file(config)
     if not path.is_file():
         return Running()
-    written = json.loads(path.read_text())
-    return Running(
-        supervisor=Identity(**written["supervisor"]) if written.get("supervisor") else None,
-        children={name: Identity(**child) for name, child in written.get("children", {}).items()},
-        bootstrap_servers=written.get("bootstrap_servers"),
-        api_port=written.get("api_port"),
-        with_airflow=written.get("with_airflow", False),
-    )
+    try:
+        written = json.loads(path.read_text())
+        return Running(
+            supervisor=Identity(**written["supervisor"]) if written.get("supervisor") else None,
+            children={name: Identity(**child) for name, child in written.get("children", {}).items()},
+            bootstrap_servers=written.get("bootstrap_servers"),
+            api_port=written.get("api_port"),
+            with_airflow=written.get("with_airflow", False),
+        )
+    except (AttributeError, TypeError, ValueError):
+        return Running()
 
 
 def is_up(config: Config) -> bool:

@@ -177,7 +177,7 @@ def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -
 
 
 def _launch(config: Config, *, with_airflow: bool, api_port: int, heap: str) -> Identity:
-    command = [sys.executable, "-m", supervision.__name__, "--api-port", str(api_port), "--heap", heap]
+    command = [sys.executable, "-P", "-m", supervision.__name__, "--api-port", str(api_port), "--heap", heap]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAPPA_")}
     environment |= {**config.to_env(), "PYTHONPATH": str(airflow.PACKAGES)}
     with (logs(config) / "supervisor.log").open("ab") as out:

@@ -37,9 +37,11 @@ def test_the_master_is_what_the_spark_provider_reads_from_the_connection(
 def test_settings_of_the_connection_go_over_those_of_the_configuration(
     monkeypatch: pytest.MonkeyPatch, config: Config
 ) -> None:
-    connect(monkeypatch, host="yarn", extra={"queue": "streams", "spark.executor.memory": "4g", "other": "x"})
+    own = {"spark.executor.memory": "4g", "spark.ui.enabled": False, "spark.executor.cores": 2, "spark.jars": None}
+    connect(monkeypatch, host="yarn", extra={"queue": "streams", "other": "x", **own})
     settings = config_with_spark("cluster", config).spark_conf
-    assert settings == {"spark.yarn.queue": "streams", "spark.executor.memory": "4g"}
+    own = {"spark.executor.memory": "4g", "spark.ui.enabled": "false", "spark.executor.cores": "2"}
+    assert settings == {"spark.yarn.queue": "streams", **own}
 
 
 def test_without_the_connection_the_configuration_stays_as_it_is(config: Config) -> None:

@@ -15,6 +15,8 @@ INCLUDE = Path(__file__).resolve().parents[2] / "include"
 PACKAGES = ("kappa", "kappa_airflow", "kappa_local", "kappa_web")
 #: A command in backticks, or after a colon up to the end of its sentence.
 COMMAND = re.compile(r"`kappa ([^`]+)`|: kappa ([^`\n]+?)(?=[.;,)]? ?$|[.;,)] )")
+#: A command of another program up to a path.
+OTHER = re.compile(r"\b(rm|rm -r|rm --recursive|mv|cp|cd|ls|ls -l|edit|chmod \d+|chown \w+|--command-config)( 7)* $")
 #: The command that is made with the option that it is about.
 UP = ["up", "7", "7"]
 
@@ -43,6 +45,36 @@ def objections(source: str) -> list[str]:
             if wrong and not (is_named and "NoArgsIsHelp" in wrong):
                 complaints.append(f"{line}: {wrong}")
     return complaints
+
+
+def open_paths(source: str) -> list[int]:
+    """Lines on which another program gets a path that a shell would take apart at its blanks."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        text = ""
+        for part in node.values if isinstance(node, ast.JoinedStr) else ():
+            if isinstance(part, ast.Constant):
+                text += str(part.value)
+                continue
+            assert isinstance(part, ast.FormattedValue)
+            is_quoted = ast.unparse(part.value).startswith(("quote(", "shlex.quote("))
+            lines += [part.lineno] if OTHER.search(text) and not is_quoted else []
+            text += "7"
+    return lines
+
+
+def test_a_path_in_a_command_of_another_program_is_one_word_of_a_shell() -> None:
+    files = [file for package in PACKAGES for file in sorted((INCLUDE / package).rglob("*.py"))]
+    places = {file.relative_to(INCLUDE).as_posix(): open_paths(file.read_text()) for file in files}
+    assert {file: lines for file, lines in places.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "source", ['f"Remove it: rm -r {path}"', 'f"mv {quote(a)} {b}"', '(f"It is open. "\nf"Run: chmod 600 {path}")']
+)
+def test_a_path_that_may_become_two_is_noticed(source: str) -> None:
+    assert len(open_paths(source)) == 1
+    assert open_paths('f"Remove {path}: rm -r {quote(path)}, and look: ls -l {shlex.quote(str(path))}"') == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -334,7 +334,7 @@ def test_an_image_of_the_team_keeps_its_files(tmp_path: Path) -> None:
 
 def test_lines_that_a_gitignore_lacks_are_named(tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
-    (tmp_path / "streams" / ".gitignore").write_text("*.pyc\n.venv/\n")
+    (tmp_path / "streams" / ".gitignore").write_text("*.pyc\n.venv/ \r\n# logins/* and .env are safe\n!.kappa/ .env\n")
     output = run("init", "streams", "--execute").output
     assert ".gitignore lacks lines that keep secrets and the lake out of commits." in output
     assert "Add: .env .kappa/ __pycache__/ logins/* !logins/.gitkeep" in output

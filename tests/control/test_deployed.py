@@ -41,6 +41,17 @@ def test_a_topology_is_described_as_its_file_defines_it(tmp_path: Path) -> None:
     assert (description.sources, description.tables, description.outputs) == (("in",), ("kept",), ("rows", "out"))
 
 
+def test_a_module_of_the_working_folder_takes_the_place_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(tmp_path, good=GOOD.format(name="a.good"))
+    for name in ("types", "json", "token", "pandas"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the module of the team')")
+    monkeypatch.chdir(tmp_path)
+    good, broken = deployed(folder)
+    assert (list(good), broken) == (["a.good"], {})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

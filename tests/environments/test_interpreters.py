@@ -38,6 +38,12 @@ def test_patterns_name_programs_each_once_and_in_order(tmp_path: Path) -> None:
     assert interpreters.matches("") == ()
 
 
+@pytest.mark.parametrize("pattern", ["/", "//", "/opt/**x/bin/python", "/opt/[", "/opt/[]/x", "/opt/\0", "/opt/***/x"])
+def test_a_pattern_that_fits_nothing_names_nothing(pattern: str, tmp_path: Path) -> None:
+    one = program(tmp_path / ".hidden" / "deep" / "bin" / "python")
+    assert interpreters.matches(f"{pattern}, {tmp_path}/**/bin/python") == (str(one),)
+
+
 def test_a_relative_path_is_refused_with_a_way() -> None:
     with pytest.raises(ConfigError, match=r"names 'venvs/\*/bin/python'.* Write it from the root: /opt/kappa"):
         Config.from_env({"KAPPA_ENVIRONMENTS": "/opt/x/bin/python, venvs/*/bin/python"})

@@ -52,6 +52,17 @@ def private_imports(trees: list[tuple[Path, ast.Module]]) -> list[str]:
     ]
 
 
+def open_processes(trees: list[tuple[Path, ast.Module]]) -> list[str]:
+    """Commands of this Python that begin to import in the working folder: without option ``-P``."""
+    return [
+        f"{file}:{node.lineno}"
+        for file, tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List | ast.Tuple) and [ast.unparse(one) for one in node.elts[:1]] == ["sys.executable"]
+        if any(isinstance(one, ast.Constant) and one.value != "-P" for one in node.elts[1:2])
+    ]
+
+
 def in_circles(imports: dict[str, set[str]]) -> set[str]:
     """Modules that import one another, by whatever way round, and those between two such; imports for types count."""
     rest = dict(imports)
@@ -106,6 +117,15 @@ def test_no_module_imports_a_private_name() -> None:
 @pytest.mark.parametrize("text", ["from kappa.names import _EPOCH", "from kappa_web.lake import known, _other"])
 def test_a_private_import_is_noticed(text: str) -> None:
     assert len(private_imports([(Path("a.py"), ast.parse(text))])) == 1
+
+
+def test_no_process_imports_what_lies_in_the_working_folder() -> None:
+    assert open_processes(modules()) == []
+
+
+def test_a_process_that_imports_from_there_is_noticed() -> None:
+    tree = ast.parse("a = [sys.executable, '-c', b]\nc = (sys.executable, '-P', '-m', 'd')\nf(*[sys.executable])")
+    assert open_processes([(Path("a.py"), tree)]) == ["a.py:1"]
 
 
 def test_a_second_class_and_a_full_room_are_noticed() -> None:

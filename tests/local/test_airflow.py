@@ -93,8 +93,8 @@ def test_airflows_command_line_gets_arguments_and_settings_and_returns_its_exit_
     run = subprocess.run
 
     def short(command, **how):
-        assert command[:3] == [sys.executable, "-m", "airflow"]
-        return run([sys.executable, "-c", script, *command[3:]], **how)
+        assert command[:4] == [sys.executable, "-P", "-m", "airflow"]
+        return run([sys.executable, "-c", script, *command[4:]], **how)
 
     monkeypatch.setattr(airflow.subprocess, "run", short)
     for name, value in config.to_env().items():

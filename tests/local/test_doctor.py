@@ -24,10 +24,10 @@ def programs_succeed(monkeypatch):
     real = subprocess.run
 
     def run(command, **how):
-        if command[0] != sys.executable or command[1] == "-P":  # an interpreter says what is installed for it
+        if command[0] != sys.executable or command[2] not in ("-c", "-m"):  # it says what is installed for it
             return real(command, **how)
-        if "spark.read" in command[2]:
-            write_deltalake(command[3], pa.table({"value": [b"a record"]}))
+        if "spark.read" in command[3]:
+            write_deltalake(command[4], pa.table({"value": [b"a record"]}))
         return subprocess.CompletedProcess(command, 0, "1.0", "")
 
     monkeypatch.setattr(doctor.subprocess, "run", run)

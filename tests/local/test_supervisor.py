@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,10 +16,10 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.errors import ConfigError, Transient
+from kappa.errors import ConfigError, LakeUnreachableError, Transient
 from kappa_local import airflow, kafka, supervision, supervisor
 from kappa_local.processes import identify, is_alive
-from kappa_local.state import running
+from kappa_local.state import Running, running, write_running
 
 
 @pytest.fixture
@@ -64,6 +65,27 @@ def test_pauses_grow_up_to_a_limit():
 def test_down_without_up_does_nothing(config):
     assert supervisor.down(config) == []
     assert not supervisor.is_up(config)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "\0\0", '{"supervisor": {"pid": 1}}', '{"children": ["broker"]}'])
+def test_a_file_of_processes_that_was_cut_short_keeps_the_stack_from_nothing(config, text):
+    supervisor.processes_file(config).parent.mkdir(parents=True, exist_ok=True)
+    supervisor.processes_file(config).write_text(text)
+    assert not supervisor.is_up(config)
+    assert supervisor.down(config) == []
+
+
+def test_a_lake_that_cannot_be_read_does_not_keep_the_stack_running(config):
+    log = Path(config.lake, "_kappa", "epochs", "_delta_log")
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{}")
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+    write_running(config, Running(supervisor=identify(process.pid)))
+    result = CliRunner().invoke(app, ["down"], env=config.to_env())
+    recorded = running(config).supervisor
+    process.communicate()
+    assert isinstance(result.exception, LakeUnreachableError)
+    assert (process.returncode, recorded) == (-signal.SIGTERM, None)
 
 
 def test_an_occupied_port_is_named_with_a_remedy_and_nothing_is_started(config):

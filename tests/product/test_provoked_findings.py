@@ -28,6 +28,7 @@ from kappa.environments import files, interpreters
 from kappa.kafka.broker import Broker
 from kappa.kafka.registry import Registry
 from kappa.offsets.vector import Offsets
+from kappa.record import code as code_store
 from kappa.record import savepoints
 from kappa.record.ledger import Ledger
 from kappa.record.schemas import StoredSchema, store
@@ -266,9 +267,10 @@ def _(here: Site) -> Provoked:
 @provokes("code-does-not-import")
 def _(here: Site) -> Provoked:
     ready(here)
-    here.deploy(top="import a_module_that_nobody_has")
+    here.deploy(top="from pathlib import Path\nPath(__file__).with_name('rates.csv').read_text()")
+    (here.config.topologies / "rates.csv").touch()  # which no epoch stores
     return Provoked(
-        command="plan NAME", says="No module named 'a_module_that_nobody_has'", remedy="Correct it and plan again"
+        command="plan NAME", says="No such file or directory: 'rates.csv'", remedy="Correct it and plan again"
     )
 
 
@@ -1477,3 +1479,15 @@ def test_an_ordinary_plan_has_no_findings_and_the_size_of_its_records(here: Site
     estimate = plan["estimate"]
     assert (estimate["offsets"], estimate["records"], estimate["bytes"]) == (400, 400, size)
     assert "no replay measured yet" in here.run("plan NAME")[1]
+
+
+def test_a_plan_has_the_hash_of_the_code_that_it_is_about_where_files_change_meanwhile(here: Site) -> None:
+    here.create()
+    other = (
+        "from pathlib import Path\nfile = Path(__file__)\nfile.write_text(file.read_text().replace('\"1\"', '\"2\"'))"
+    )
+    here.deploy(top=other)  # as a deployment at that moment
+    code = code_store.code_hash(here.config.topologies, here.name)
+    plan = json.loads(here.run("plan NAME --json")[1])
+    assert (plan["topology_version"], plan["code"]) == ("1", code)
+    assert code_store.code_hash(here.config.topologies, here.name) != code

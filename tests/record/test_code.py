@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import py_compile
 import subprocess
 import sys
@@ -68,6 +69,73 @@ def test_stored_code_has_what_a_topology_imports_through_links(folder: Path, tmp
     assert here == there == "EUR 3\n"
     (team / "common" / "limits.py").write_text("LIMIT = 4")
     assert code.code_hash(folder, "a.mine") != stored
+
+
+@pytest.mark.parametrize(
+    ("needs", "why"),
+    [
+        ("from other import t as upstream", "ModuleNotFoundError: No module named 'other'"),
+        ("import helper_of_other", "ModuleNotFoundError: No module named 'other'"),
+        (
+            "from pathlib import Path\nPath(__file__).with_name('rates.csv').read_text()",
+            "No such file or directory: 'ra",
+        ),
+        (
+            "from importlib import resources\nresources.files('prices').joinpath('rates.csv').read_text()",
+            "'prices/rates",
+        ),
+        ("from pathlib import Path\n1 / (Path(__file__).parents[1] / 'lib').is_dir()", "ZeroDivisionError"),
+    ],
+)
+@pytest.mark.parametrize("is_loaded", [False, True], ids=["new", "loaded before"])
+def test_code_that_needs_more_than_is_stored_is_refused_with_what_it_lacks(
+    folder: Path, needs: str, why: str, is_loaded: bool
+) -> None:
+    (folder / "other.py").write_text(FILE.format(name="a.other"))
+    (folder / "helper_of_other.py").write_text("import other")
+    (folder / "prices").mkdir()
+    (folder.parent / "lib").mkdir()
+    for file in ("rates.csv", "prices/__init__.py", "prices/rates.csv"):
+        (folder / file).touch()
+    assert code.load(folder, "a.mine").name == "a.mine"
+    (folder / "mine.py").write_text(f"{needs}\n{FILE.format(name='a.mine')}")
+    before = set(sys.modules)
+    try:
+        if is_loaded:  # as by a command that looked at all topologies
+            registry.topologies(folder)
+        with pytest.raises(CodeError) as refused:
+            code.load(folder, "a.mine")
+    finally:
+        for module in sys.modules.keys() - before:
+            del sys.modules[module]
+    text = str(refused.value)
+    assert text.startswith(f"{folder}/mine.py imports in its folder, and not from what an epoch stores of that")
+    assert why in text and "/kappa-code-" not in text
+    assert text.endswith("Move what it needs into such a file, or into an installed library.")
+
+
+def test_code_that_has_all_it_needs_stored_is_loaded(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "limits.py").write_text("from team_units import UNIT\nLIMIT = 3")
+    (folder / "team_units.py").write_text("UNIT = 'EUR'")
+    (folder / "team_prices").symlink_to(tmp_path / "team")
+    (folder / "mine.py").write_text(f"from team_prices.limits import LIMIT\n{FILE.format(name='a.mine')}")
+    assert code.load(folder, "a.mine").name == "a.mine"
+
+
+def test_a_file_whose_name_is_not_text_is_not_stored_and_declares_nothing(folder: Path) -> None:
+    alone = code.code_hash(folder, "a.mine")
+    for name in (b"caf\xe9.py", b"caf\xe9/other.py"):
+        file = folder / os.fsdecode(name)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(FILE.format(name="a.other"))
+    assert code.code_hash(folder, "a.mine") == alone
+    assert code.load(folder, "a.mine").name == "a.mine"
+    for load in (registry.load, code.load):
+        with pytest.raises(CodeError, match=r"is not text in UTF-8\. Rename it\.$"):
+            load(folder, "a.other")
+    good, broken = registry.topologies(folder)
+    assert list(good) == ["a.mine"] and len(broken) == 1
 
 
 def test_stored_code_is_unpacked_unchanged(folder: Path, tmp_path: Path) -> None:

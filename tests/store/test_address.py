@@ -67,7 +67,11 @@ def test_a_tilde_is_the_home_of_a_user() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["s3:/lakes/orders", "s3:lakes", "file:/srv/lake", "hdfs:/x", "arn:aws:s3:::x", "~nobody-here/lake", " "]
+    "text",
+    [
+        *("s3:/lakes/orders", "s3:lakes", "file:/srv/lake", "hdfs:/x", "arn:aws:s3:::x", "~nobody-here/lake", " "),
+        *("'s3://lakes/orders'", "a s3://lakes/orders", "\ufeffs3://lakes/orders", "/srv/s3://lakes/orders"),
+    ],
 )
 def test_an_address_that_would_be_a_folder_of_the_working_directory_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^The lake .*Set KAPPA_LAKE to an absolute path, or to s3://bucket/prefix"):
@@ -185,6 +189,8 @@ def test_a_file_of_another_host_is_refused(text: str) -> None:
         ("s3://lakes/orders/a/_e0001", True),
         ("/srv/lake", False),
         ("/srv/s3:/lake", False),
+        ("/srv/a://lake", False),
+        ("'s3://lakes/orders'", False),
         ("file:///srv/lake", False),
     ],
 )

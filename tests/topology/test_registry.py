@@ -10,7 +10,8 @@ import pytest
 from support.odd_texts import PARSED, UNPARSED
 
 from kappa.errors import CodeError, UnknownTopologyError
-from kappa.topology import registry
+from kappa.slices.step import call_step
+from kappa.topology import Slice, registry
 
 GOOD = """
 from kappa.topology import Append, Source, Topology
@@ -53,6 +54,17 @@ def test_one_broken_file_is_named_and_the_others_load(folder: Path) -> None:
     assert list(good) == ["shop.good"]
     assert {path.name for path in broken} == {"broken.py", "unparsable.py"}
     assert "nothing_of_that_name" in str(broken[folder / "broken.py"])
+
+
+def test_what_a_file_and_its_step_print_is_not_part_of_the_output_of_a_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = GOOD.format(name="shop.good").replace("lambda s: {}", "lambda s: print('called') or {'rows': s}")
+    (folder / "good.py").write_text(f"print('imported')\n{text}")
+    topology = registry.load(folder, "shop.good")
+    call_step(topology, Slice(seq=1, records={}, tables={}))
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "imported\ncalled\n")
 
 
 def test_a_name_defined_by_two_files_is_an_error_of_the_second(folder: Path) -> None:

@@ -71,7 +71,7 @@ def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | s
     reading, writing = os.pipe()
     path = os.pathsep.join([str(_INCLUDE), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, str(writing), *map(str, files)],
+        [sys.executable, "-P", "-c", _CHILD, str(writing), *map(str, files)],
         pass_fds=[writing],
         env={**os.environ, "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,

@@ -163,7 +163,7 @@ def propose(
     before = registry.load_stored(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
     after: Topology | None = None
     try:
-        after = registry.load_apart(config.topologies, topology)
+        after = code_store.load(config.topologies, topology)
         findings += upgrade_rules.needs_replay(before, after)
         if not refusals(findings):
             findings += upgrade_rules.operators_revised(written, shapes_of(after))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import os
@@ -75,13 +76,14 @@ def python_of(config: Config, environment: str) -> str | None:
 
 def matches(patterns: str) -> tuple[str, ...]:
     """Programs that the patterns of a setting name, each once: in the order of the patterns, sorted for each."""
-    paths = [path for pattern in patterns.split(",") if pattern.strip() for path in _programs(Path(pattern.strip()))]
+    paths = [path for pattern in patterns.split(",") for path in _programs(pattern.strip())]
     return tuple(dict.fromkeys(paths))
 
 
-def _programs(pattern: Path) -> list[str]:
-    paths = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
-    return [str(path) for path in paths if path.is_file() and os.access(path, os.X_OK)]
+def _programs(pattern: str) -> list[str]:
+    # Not `Path.glob`, which raises at some patterns.
+    paths = sorted(glob.glob(str(Path(pattern)), recursive=True, include_hidden=True))  # noqa: PTH207
+    return [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]  # noqa: PTH113
 
 
 def _interpreter(config: Config, path: str, answer: Mapping[str, Any]) -> Interpreter:

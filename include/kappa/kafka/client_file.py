@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from kappa import properties
 from kappa.config import client_file_of
@@ -73,7 +74,7 @@ _PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 def tool_options(bootstrap_servers: str) -> str:
     """Options with which Kafka's own tools reach these brokers, for a message that names a command."""
     file = client_file_of(bootstrap_servers)
-    return f"--bootstrap-server {bootstrap_servers}" + (f" --command-config {file}" if file else "")
+    return f"--bootstrap-server {bootstrap_servers}" + (f" --command-config {quote(file)}" if file else "")
 
 
 def creator_options(bootstrap_servers: str) -> str:
@@ -302,7 +303,7 @@ def _store(store: str, which: str, settings: Mapping[str, str], path: str) -> tu
     except OSError as error:
         raise ConfigError(
             f"{which}.location in {path} names {store}, which cannot be read on this host: {error.strerror}. Put the "
-            f"file there, or correct the line: ls -l {store}",
+            f"file there, or correct the line: ls -l {quote(store)}",
             path=store,
         ) from error
     kind = settings.get(f"{which}.type", "JKS").upper()

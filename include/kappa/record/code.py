@@ -21,11 +21,13 @@ from pathlib import Path
 from kappa.errors import CodeError
 from kappa.names import code_file
 from kappa.store.stores import store_of
-from kappa.topology import registry
+from kappa.topology import Topology, registry
 from kappa.topology.code_zip import digest, zipped
 
 #: Folder of the package that runs here: of a clone, or of an environment.
 _INSTALLED = Path(__file__).resolve().parents[2]
+#: Folder of the author's files in stored code.
+_OWN = "topologies"
 
 
 def code_hash(folder: Path, topology: str) -> str:
@@ -39,6 +41,33 @@ def code_hash(folder: Path, topology: str) -> str:
         UnknownTopologyError: no file declares the topology.
     """
     return digest(_content(folder, topology, _INSTALLED))
+
+
+def load(folder: Path, topology: str) -> Topology:
+    """The topology in a folder, if it imports from the files alone that are stored with an epoch.
+
+    Raises:
+        UnknownTopologyError: no file declares it.
+        CodeError: it does not import, in its folder or from a copy of those files.
+    """
+    loaded = registry.load_apart(folder, topology)
+    with tempfile.TemporaryDirectory(prefix="kappa-code-") as scratch:
+        for name, path in _own_files(folder, topology):
+            copy = Path(scratch, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        try:
+            registry.load_apart(Path(scratch, _OWN), topology, copied_from=folder)
+        except CodeError as error:
+            cause = error.__cause__ or error
+            why = f"{type(cause).__name__}: {cause}".replace(f"{scratch}/{_OWN}/", "")
+            raise CodeError(
+                f"{registry.declaration(folder, topology).file} imports in its folder, and not from what an epoch "
+                f"stores of that, which is this file and the Python files that declare no topology: {why}. Move what "
+                "it needs into such a file, or into an installed library.",
+                topology=topology,
+            ) from error
+    return loaded
 
 
 def changed_files(lake: str, code: str, folder: Path, topology: str) -> tuple[str, ...]:
@@ -160,7 +189,7 @@ def approvals(lake: str, code: str, topology: str) -> int:
 @lru_cache(maxsize=64)
 def _approvals(lake: str, code: str, topology: str) -> int:
     stored = [(Path(name), text) for name, text in _stored(lake, code).items()]
-    files = [one for one in stored if one[0].parent == Path("topologies") and registry.may_declare(one[0])]
+    files = [one for one in stored if one[0].parent == Path(_OWN) and registry.may_declare(one[0])]
     read = [registry.declared_in(file, text) for file, text in files]
     numbers = [item.approvals for items in read for item in items or () if item.name == topology]
     return max(numbers, default=1 if None in read else 0)
@@ -236,14 +265,18 @@ def _content(folder: Path, topology: str, platform: Path) -> dict[str, bytes]:
 
 
 def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, Path]]:
+    yield from _own_files(folder, topology)
+    for path in _below(platform / "kappa", (".py", ".java")):
+        yield f"include/{path.relative_to(platform).as_posix()}", path
+
+
+def _own_files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
     own = registry.declaration(folder, topology).file
     paths = list(_below(folder, (".py",)))
     others = {item.file for one in {path.parent for path in paths} for item in registry.declarations(one)} - {own}
     for path in paths:
-        if path not in others:
-            yield f"topologies/{path.relative_to(folder).as_posix()}", path
-    for path in _below(platform / "kappa", (".py", ".java")):
-        yield f"include/{path.relative_to(platform).as_posix()}", path
+        if path not in others and registry.is_text(path.relative_to(folder)):
+            yield f"{_OWN}/{path.relative_to(folder).as_posix()}", path
 
 
 def _below(folder: Path, suffixes: tuple[str, ...], above: frozenset[Path] = frozenset()) -> Iterator[Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
@@ -30,7 +32,8 @@ def call_step(topology: Topology, slice: Slice) -> dict[str, DataFrame]:
     assert topology.step is not None
     send_by_value(topology.step)
     try:
-        returned = topology.step(slice)
+        with redirect_stdout(sys.stderr):  # as of its import
+            returned = topology.step(slice)
     except SystemExit as error:  # else the driver would end, and be started again for ever
         raise TopologyError(
             f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "

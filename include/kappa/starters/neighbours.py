@@ -33,8 +33,8 @@ def beside(files: Mapping[str, str], present: Mapping[str, str]) -> tuple[dict[s
             "Dockerfile is there with other content, so that no .dockerignore is written. The workflow builds an image "
             "from that file: `kappa init` in an empty folder shows what an image needs."
         )
-    missing = [line for line in files[".gitignore"].split() if line not in present.get(".gitignore", line).split()]
-    if ".gitignore" in present and missing:
+    patterns = {line.rstrip() for line in present.get(".gitignore", files[".gitignore"]).splitlines()}
+    if missing := [line for line in files[".gitignore"].splitlines() if line not in patterns]:
         notes.append(f".gitignore lacks lines that keep secrets and the lake out of commits. Add: {' '.join(missing)}")
     return left, notes
 

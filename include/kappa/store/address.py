@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from kappa.errors import ConfigError, UsageError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://")
 #: A login between scheme and bucket; a secret may have slashes.
 _LOGIN = re.compile(r"(?<=://)[^/]*:.*@", re.DOTALL)
 #: A scheme whose slashes are missing: as a path it would be a folder of the working directory.
@@ -40,7 +41,7 @@ _LOCAL = re.compile(r"^file:(?=/(?!/))", re.IGNORECASE)
 
 def is_remote(path: str) -> bool:
     """Whether a path in the lake is on an object store."""
-    return "://" in path and not path.startswith("file://")
+    return _REMOTE.match(path) is not None
 
 
 def one_spelling(path: str) -> str:
@@ -157,6 +158,8 @@ def _no_path(text: str) -> str:
         return "is empty"
     if half := _HALF_SCHEME.match(text):
         return f"begins with {half[0]!r}, but not with {half[0]}//, and would be a folder of the working directory"
+    if "://" in text:
+        return "has '://' within, and does not begin as a URL does, as where quotes around it became part of it"
     folder = Path(text).parts[0] if text.startswith("~") else ""
     if folder and os.path.expanduser(folder) == folder:  # noqa: PTH111, which raises for a user who is not there
         return f"begins with {folder!r}, which is not the home of a user of this host"

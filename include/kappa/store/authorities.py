@@ -13,6 +13,7 @@ import ssl
 import stat
 import tempfile
 from pathlib import Path
+from shlex import quote
 
 from kappa.errors import ConfigError
 
@@ -56,12 +57,13 @@ def certificates(bundle: str, setting: str = OPTION) -> list[str]:
     except OSError as error:
         raise ConfigError(
             f"{setting} names {bundle}, which cannot be read on this host: {error.strerror}. Put the file there, or "
-            f"correct the path: ls -l {bundle}",
+            f"correct the path: ls -l {quote(bundle)}",
             path=bundle,
         ) from error
     if mode & 0o022:
         raise ConfigError(
-            f"{bundle} has mode {mode:04o}: other users may say whom this process trusts. Run: chmod 644 {bundle}",
+            f"{bundle} has mode {mode:04o}: other users may say whom this process trusts. Run: chmod 644 "
+            f"{quote(bundle)}",
             path=bundle,
             mode=mode,
         )

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from shlex import quote
 
 from kappa import properties
 from kappa.errors import ConfigError
@@ -149,7 +150,7 @@ def _key_file(options: Mapping[str, str], lake: _Lake) -> KeyFile | None:
     variables = {name: NAMES[name] for name in profiles.KEYS if os.environ.get(NAMES[name])}
     if profile := options.get(profiles.OPTION, ""):
         if rivals or variables:
-            step = f"unset {' '.join(variables.values())}" if variables else f"edit {lake.file}"
+            step = f"unset {' '.join(variables.values())}" if variables else f"edit {quote(lake.file)}"
             raise ConfigError(
                 f"{lake.file} has {profiles.OPTION}={profile}, and beside it "
                 f"{', '.join([*rivals, *variables.values()])} would be another login. Keep one of them: {step}",

@@ -15,10 +15,12 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from shlex import quote
 from types import CodeType
 from typing import Any
 
@@ -170,15 +172,20 @@ def broken_files(folder: Path) -> dict[Path, bytes]:
     return {file: text for file, text in _texts(folder) if declared_in(file, text) is None}
 
 
-def load_apart(folder: Path, name: str) -> Topology:
+def load_apart(folder: Path, name: str, *, copied_from: Path | None = None) -> Topology:
     """The topology of that name when this process has another version of its code; the modules beside the file are
     loaded anew too.
+
+    Args:
+        folder: its folder.
+        copied_from: the folder of which that is a part, whose modules are not there either.
 
     Raises:
         UnknownTopologyError: no file declares it.
         CodeError: its file does not import.
     """
-    beside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or _is_package(path)}
+    paths = [*folder.iterdir(), *(copied_from.iterdir() if copied_from is not None else ())]
+    beside = {path.stem for path in paths if path.suffix == ".py" or _is_package(path)}
     names = {module for module in sys.modules if module.partition(".")[0] in beside}
     others = {module: sys.modules.pop(module) for module in names}
     try:
@@ -242,6 +249,11 @@ def files(folder: Path) -> list[Path]:
 def may_declare(file: Path) -> bool:
     """Whether a file directly in a folder of topologies is one that may declare some."""
     return file.suffix == ".py" and not file.name.startswith(("_", "."))
+
+
+def is_text(path: Path) -> bool:
+    """Whether a path is text in UTF-8: no import finds a file of another name."""
+    return str(path).encode(errors="ignore").decode() == str(path)
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
@@ -336,6 +348,8 @@ def import_file(file: Path) -> list[Topology]:
             a step that reads something undeclared.
     """
     _check_names(file.parent)
+    if not is_text(file):
+        raise CodeError(f"The path {str(file)!r} is not text in UTF-8. Rename it.", file=str(file))
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     loader = _SourceLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
@@ -345,7 +359,8 @@ def import_file(file: Path) -> list[Topology]:
     folder = str(file.parent)
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
-        loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # the output of a command is its answer, which may be JSON
+            loader.exec_module(module)
         topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
         _check_approvals(declared_in(file, loader.get_data(str(file))), topologies)
     except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
@@ -380,7 +395,7 @@ def _check_names(folder: Path) -> None:
         if path.stem in TAKEN and (path.suffix == ".py" or (path / "__init__.py").is_file()):
             raise CodeError(
                 f"{path} has the name of a module that Python or Kappa imports, and would be imported instead of it. "
-                f"Rename it: mv {path} {path.with_name(f'my_{path.name}')}",
+                f"Rename it: mv {quote(str(path))} {quote(str(path.with_name(f'my_{path.name}')))}",
                 file=str(path),
             )
 

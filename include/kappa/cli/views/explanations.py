@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -59,5 +57,4 @@ def _explain_plan(file: Path, json: bool) -> None:
 
 
 def _deployed(settings: Config, name: str) -> Graph:
-    with redirect_stdout(sys.stderr):  # what its file prints is not part of the drawing
-        return graph_of(registry.load(settings.topologies, name))
+    return graph_of(registry.load(settings.topologies, name))

@@ -188,12 +188,13 @@ def _first_records(
 def _topology(config: Config, name: str) -> tuple[Topology | None, TopologyFacts | None]:
     """The deployed topology, and facts about it where it does not import too."""
     try:
-        topology: Topology = registry.load(config.topologies, name)
+        # First: of files that change meanwhile the plan has a hash that no longer holds when it is put on record.
+        code = code_store.code_hash(config.topologies, name)
+        topology = code_store.load(config.topologies, name)
     except UnknownTopologyError:
         return None, None
     except CodeError as error:
         return None, TopologyFacts(name=name, error=str(error))
-    code = code_store.code_hash(config.topologies, name)
     is_masked = topology.is_sensitive and len(config.mask_key) >= SHORTEST
     mask = fingerprint(config.mask_key) if is_masked else ""
     return topology, topology_facts(topology, code, mask, schema_facts(config, topology))

@@ -84,7 +84,7 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(
-        [sys.executable, "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False
     )
     if process.returncode:
         raise KappaError(f"The driver of {topology!r} did not start: {process.stderr.strip()}")
