@@ -402,3 +402,13 @@ def test_an_archive_gives_the_records_that_kafka_no_longer_has(amounts: Amounts)
     assert [(r.partition, r.start, r.end) for r in proposal.archived] == [(0, 0, 70), (1, 0, 100)]
     amounts.backfill(0, 2)
     assert amounts.moves() == doubled(before, 0, 2)
+
+
+def test_an_interval_over_a_gap_between_archive_and_log_is_refused(amounts: Amounts) -> None:
+    assert amounts.archive() == 300
+    amounts.day(3)
+    amounts.wait(lambda: len(amounts.moves()) == 400, "the fourth day is read")
+    amounts.delete_before({0: 120, 1: 180})  # of partition 1 the offsets 150 to 180 are in neither
+    (finding,) = amounts.propose(1, 4).refusals
+    assert (finding.code, finding.numbers["partition"], finding.numbers["first"]) == ("backfill-records-gone", 1, 180)
+    assert not amounts.propose(1, 2).refusals

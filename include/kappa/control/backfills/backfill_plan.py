@@ -17,7 +17,7 @@ from kappa.errors import UsageError, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
 from kappa.names import EpochPaths
-from kappa.offsets.coverage import first_readable, from_archive
+from kappa.offsets.coverage import first_readable, from_archive, without
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record import code as code_store
@@ -141,11 +141,11 @@ def _located(
     ranges = starts.span_to(ends) if start else ()
     span, more = spanned(config, backfill, epoch, state, topology, members, ranges, ledger.past_commits())
     findings += more
-    if not more and (span.since is not None or not ranges):
-        findings += backfill_rules.records_are_gone(span.start, span.end, first)
     reads = span.start.span_to(span.end)
     log_start = Offsets.of((r.at, max(r.start, min(r.end, low.get(*r.at) or 0))) for r in reads)
     archived = from_archive(span.start.naming(span.end), log_start, facts, topic_ids)
+    if not more:
+        findings += backfill_rules.records_are_gone(without(reads, archived), first)
     located = replace(
         backfill, times=times, ranges=ranges, reads=reads, archived=archived, since=span.since, seed=span.seed
     )
