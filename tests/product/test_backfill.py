@@ -21,6 +21,7 @@ from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, 
 from kappa.offsets.vector import joins
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
+from kappa.record.ledger import Ledger
 from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
@@ -124,9 +125,21 @@ def test_the_certificate_names_the_interval_and_a_recount_agrees(amounts: Amount
     assert entries == {"backfill": interval, "backfilled": interval}
 
 
+def half_removed(amounts: Amounts, backfilled: Event) -> None:
+    """Leave what a driver leaves that is killed while it removes the folder of a backfill."""
+    request = next(e for e in Epochs(amounts.config.lake).events() if e.n == backfilled.detail["backfill"])
+    ledger = Ledger(amounts.paths(request.epoch).recomputed(request.detail["folder"]).ledger)
+    assert not ledger.exists()
+    ledger.create()
+    ledger.claim(request.detail["writer"], request.detail["code"], ledger.state())
+    for file in Path(ledger.path).glob("*.parquet"):
+        file.unlink()
+
+
 def test_the_same_interval_twice_gives_the_same_rows(amounts: Amounts) -> None:
     amounts.upgrade()
     first, rows = amounts.backfill(0, 2), amounts.moves()
+    half_removed(amounts, first)
     again = amounts.backfill(0, 2)
     assert again.n != first.n and again.detail["outputs"]["moves"]["same"]
     assert amounts.moves() == rows
