@@ -67,6 +67,19 @@ def test_a_command_works_without_its_streams(tmp_path: Path, closed: str) -> Non
     assert ("a.b       1 " in run.stdout) is (">&-" not in closed.split())
 
 
+@pytest.mark.parametrize("buffered", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "as in a container"])
+@pytest.mark.parametrize(("words", "code"), [("--help", 1), ("topologies --json", 1), ("nonsense 2>/dev/full", 2)])
+def test_an_output_without_room_is_named_as_such(
+    tmp_path: Path, words: str, code: int, buffered: dict[str, str]
+) -> None:
+    environ = {**os.environ, "PYTHONUNBUFFERED": "", "KAPPA_HOME": str(tmp_path), **buffered}
+    command = f"{shlex.quote(sys.executable)} -m kappa {words} > /dev/full"
+    run = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, text=True, check=False)
+    assert "Traceback" not in run.stderr and "LakeUnreachableError" not in run.stderr
+    is_named = "The output cannot be written: No space left on device." in run.stderr
+    assert (run.returncode, is_named) == (code, code == 1), run.stderr
+
+
 @pytest.mark.parametrize("words", ["status", "init streams", "new a.b --shape join"])
 def test_a_command_in_a_folder_that_was_removed_says_so(tmp_path: Path, words: str) -> None:
     gone = tmp_path / "gone"

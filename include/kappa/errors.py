@@ -33,7 +33,7 @@ KappaError
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
     ├── BrokerUnreachableError  Kafka does not answer
-    ├── RegistryUnreachableError  the schema registry does not answer, or none is set
+    ├── RegistryUnreachableError  the schema registry does not answer, lacks a schema, or none is set
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
     ├── MiscountedError         records of a slice do not add up; it is computed once more
@@ -222,7 +222,7 @@ class BrokerUnreachableError(Transient):
 
 
 class RegistryUnreachableError(Transient):
-    """The schema registry does not answer as one, or no registry is set."""
+    """The schema registry does not answer as one, lacks a schema for the first time, or no registry is set."""
 
 
 class LakeUnreachableError(Transient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ DAY = ["backfill", "a.b", "--from", "2026-03-29", "--to", "2026-03-30"]
 
 
 @pytest.fixture
-def intervals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[datetime, datetime]]:
+def intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[datetime, datetime]]:
     """Intervals that somebody proposed."""
+    (tmp_path / "one.py").write_text("Topology(name='a.b', version='1')")
+    monkeypatch.setenv("KAPPA_HOME", str(tmp_path))
+    monkeypatch.setenv("KAPPA_TOPOLOGIES", str(tmp_path))
     intervals: list[tuple[datetime, datetime]] = []
 
     def propose(_: Any, __: Any, topology: str, begin: datetime, end: datetime, outputs: Any) -> Backfill:

@@ -238,6 +238,15 @@ class TestWithABroker:
             kafka.delete_topics(["dry.made"])
         assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
 
+    @pytest.mark.parametrize("words", [["a/b"], [""], ["dry.odd", "--config", "segment.ms=0"]])
+    def test_a_topic_that_the_brokers_refuse_is_refused_before_another_is_made(
+        self, run: Run, kafka: Broker, words: list[str]
+    ) -> None:
+        refused = [run("topics", "create", "dry.made", *words, *more) for more in ([], ["--execute"])]
+        assert all(isinstance(one.error, TopologyError) for one in refused), refused
+        assert "dry.made" not in kafka.topics()
+        assert isinstance(run("archive", "start", words[0]).error, TopologyError)
+
     def test_a_topic_that_keeps_records_for_the_longest_time_is_listed(self, run: Run, kafka: Broker) -> None:
         words = ["topics", "create", "dry.longest", "--config", f"retention.ms={2**63 - 1}"]
         assert "retention P36500D" in run(*words).output

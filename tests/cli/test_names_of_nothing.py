@@ -27,6 +27,18 @@ COMMANDS = {
     "retire": ("1",),
     "stop": (),
     "restore": (),
+    "lag": (),
+    "set-aside": ("--offset", "1"),
+    "savepoint list": (),
+    "savepoint create": ("name",),
+    "savepoint drop": ("name",),
+    "backfill": ("--from", "2026-03-01T00:00:00Z", "--to", "2026-03-02T00:00:00Z"),
+    "tables": (),
+    "profile": (),
+    "certify": (),
+    "diff": (),
+    "path": ("out",),
+    "upgrade": (),
 }
 
 
@@ -58,7 +70,7 @@ def run(tmp_path: Path) -> Run:
     ],
 )
 def test_a_name_of_nothing_is_refused(run: Run, command: str, name: str, hint: str) -> None:
-    error = run(command, name, *COMMANDS[command]).exception
+    error = run(*command.split(), name, *COMMANDS[command]).exception
     assert isinstance(error, UnknownTopologyError) and hint in str(error), error
 
 

@@ -99,6 +99,15 @@ def test_an_empty_group_is_a_usage_error(run: Run) -> None:
         run("--group", "")
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "\n"])
+def test_a_name_that_the_client_takes_for_that_of_another_group_is_refused(
+    kafka: Broker, run: Run, pos: str, group: str, blank: str
+) -> None:
+    with pytest.raises(UsageError, match="would set the group"):
+        run("--group", blank + group, "--topic", pos, "--to-earliest", "--execute")
+    assert kafka.group_offsets(group) == Offsets({pos: {0: 5, 1: 6}})
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

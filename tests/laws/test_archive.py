@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -514,11 +515,12 @@ class TestSeveralTopics:
         lost = topic()
         stream.produce(rows(20))
         stream.kafka.delete_topics([lost])
-        words = (sys.executable, "-m", "kappa", "archive", "start", lost, stream.topic, "--execute")
+        words = (sys.executable, "-m", "kappa", "archive", "start", lost, stream.topic, "--execute", "--json")
         config = replace(stream.config, spark_master="local[1]", spark_conf=QUICK_JVM)
         environ = {**os.environ, **config.to_env()}
         done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
-        assert (done.returncode, f"{lost}" in done.stderr, "Archived" in done.stdout) == (1, True, True), done
+        topics = [one["topic"] for one in json.loads(done.stdout)["topics"]]
+        assert (done.returncode, done.stderr.count(lost), topics) == (1, 1, [stream.topic]), done
         assert archived_places(stream) == logged_places(stream)
 
 

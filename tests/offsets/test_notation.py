@@ -115,7 +115,9 @@ def test_partitions_are_selected_as_kafkas_tools_do(texts: list[str], partitions
     assert notation.parsed_partitions(texts) == partitions
 
 
-@pytest.mark.parametrize("texts", [[""], ["pos:"], ["pos:a"], ["pos:0,,1"], [":0"], ["pos", "pos:1"]])
+@pytest.mark.parametrize(
+    "texts", [[""], ["pos:"], ["pos:a"], ["pos:0,,1"], ["pos:" + "9" * 5000], [":0"], ["pos", "pos:1"]]
+)
 def test_a_malformed_selection_is_refused(texts: list[str]) -> None:
     with pytest.raises(UsageError):
         notation.parsed_partitions(texts)

@@ -21,6 +21,7 @@ from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, 
 from kappa.offsets.vector import joins
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
+from kappa.record.ledger import Ledger
 from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
@@ -124,9 +125,21 @@ def test_the_certificate_names_the_interval_and_a_recount_agrees(amounts: Amount
     assert entries == {"backfill": interval, "backfilled": interval}
 
 
+def half_removed(amounts: Amounts, backfilled: Event) -> None:
+    """Leave what a driver leaves that is killed while it removes the folder of a backfill."""
+    request = next(e for e in Epochs(amounts.config.lake).events() if e.n == backfilled.detail["backfill"])
+    ledger = Ledger(amounts.paths(request.epoch).recomputed(request.detail["folder"]).ledger)
+    assert not ledger.exists()
+    ledger.create()
+    ledger.claim(request.detail["writer"], request.detail["code"], ledger.state())
+    for file in Path(ledger.path).glob("*.parquet"):
+        file.unlink()
+
+
 def test_the_same_interval_twice_gives_the_same_rows(amounts: Amounts) -> None:
     amounts.upgrade()
     first, rows = amounts.backfill(0, 2), amounts.moves()
+    half_removed(amounts, first)
     again = amounts.backfill(0, 2)
     assert again.n != first.n and again.detail["outputs"]["moves"]["same"]
     assert amounts.moves() == rows
@@ -402,3 +415,13 @@ def test_an_archive_gives_the_records_that_kafka_no_longer_has(amounts: Amounts)
     assert [(r.partition, r.start, r.end) for r in proposal.archived] == [(0, 0, 70), (1, 0, 100)]
     amounts.backfill(0, 2)
     assert amounts.moves() == doubled(before, 0, 2)
+
+
+def test_an_interval_over_a_gap_between_archive_and_log_is_refused(amounts: Amounts) -> None:
+    assert amounts.archive() == 300
+    amounts.day(3)
+    amounts.wait(lambda: len(amounts.moves()) == 400, "the fourth day is read")
+    amounts.delete_before({0: 120, 1: 180})  # of partition 1 the offsets 150 to 180 are in neither
+    (finding,) = amounts.propose(1, 4).refusals
+    assert (finding.code, finding.numbers["partition"], finding.numbers["first"]) == ("backfill-records-gone", 1, 180)
+    assert not amounts.propose(1, 2).refusals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets
 from kappa.replay.findings import Severity
 from kappa.replay.rules import backfill as backfill_rules
@@ -37,7 +38,7 @@ def test_an_interval_from_the_start_of_the_log_is_refused_if_records_are_gone() 
     assert backfill_rules.log_is_gone(at(8, 9), at(7, 0), at(0, 0)) == []
     assert backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(7, 0)) == []  # the epoch begins there too
     (finding,) = backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(0, 0))
-    assert "pos[0] can be read from offset 7 on" in finding.message and "kappa archive pos" in finding.remedy
+    assert "pos[0] can be read from offset 7 on" in finding.message and "kappa archive start pos" in finding.remedy
 
 
 def test_records_unread_by_the_live_epoch_are_left_to_it() -> None:
@@ -88,9 +89,14 @@ def test_other_parameters_are_reported() -> None:
 
 
 def test_records_of_an_interval_must_still_exist() -> None:
-    assert backfill_rules.records_are_gone(at(5, 9), at(8, 9), at(5, 99)) == []  # of one partition nothing is read
-    (finding,) = backfill_rules.records_are_gone(at(5, 3), at(8, 9), at(5, 4))
+    reads = without(at(5, 3).span_to(at(8, 9)), ())
+    assert backfill_rules.records_are_gone(reads, at(5, 3)) == []
+    (finding,) = backfill_rules.records_are_gone(reads, at(5, 4))
     assert "pos[1] can be read from offset 4 on" in finding.message
+    archived = without(reads, at(5, 3).span_to(at(8, 6)))  # of the archive, which does not reach the log
+    (finding,) = backfill_rules.records_are_gone(archived, at(8, 7))
+    assert "pos[1] can be read from offset 7 on" in finding.message
+    assert backfill_rules.records_are_gone(without(reads, reads), at(99, 99)) == []
 
 
 def test_tables_made_with_an_output_are_named_and_a_replay_is_suggested() -> None:

@@ -12,7 +12,7 @@ from kappa import clock
 from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.offsets.vector import OffsetRange
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.schemas import StoredSchema, load, store
+from kappa.record.schemas import UNKNOWN, StoredSchema, load, store
 from kappa.replay.proof.certificate import Sends
 from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.input.reading import Counts, Reading
@@ -82,6 +82,8 @@ def registry() -> FakeRegistry:
 
 def test_slices_in_and_beyond_memory_read_the_same_avro_records(log: Log, spark: SparkSession, tmp_path: Path) -> None:
     raw = log(sent(200)).localCheckpoint()
+    for lake in ("one", "two"):
+        store(str(tmp_path / lake), "pos", StoredSchema(id=99, text="", kind=UNKNOWN))
     small = read(spark, raw, Schemas(str(tmp_path / "one"), registry()), 200, 50_000)
     large = read(spark, raw, Schemas(str(tmp_path / "two"), registry()), 200, 10)
     assert small == large
@@ -117,6 +119,8 @@ def test_a_slice_waits_for_its_registry_and_later_ones_read_without_it(
 def test_a_schema_unknown_to_the_registry_is_requested_again(log: Log, spark: SparkSession, tmp_path: Path) -> None:
     raw, schema_registry = log([(0, BASE, wired(3, FIRST, {"n": 1, "at": BASE}), b"key")]).localCheckpoint(), registry()
     schemas = Schemas(str(tmp_path), schema_registry)
+    with pytest.raises(RegistryUnreachableError, match=r"does not have schema 3 of 'pos'"):
+        read(spark, raw, schemas, 1, 50_000)
     for small_slice in (50_000, 0):
         assert read(spark, raw, schemas, 1, small_slice)[2].rows_dead == 1
     assert {number: one.kind for number, one in load(str(tmp_path), "pos").items()} == {3: "UNKNOWN"}
@@ -133,8 +137,23 @@ def test_a_schema_unknown_to_the_registry_is_requested_again(log: Log, spark: Sp
     assert load(str(tmp_path), "pos")[3].kind == "AVRO"
 
 
+@pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
+def test_a_slice_waits_once_for_a_registry_that_is_behind(
+    log: Log, spark: SparkSession, tmp_path: Path, small_slice: int
+) -> None:
+    values = [wired(3, FIRST, {"n": 1, "at": BASE}), wired(4, FIRST, {"n": 2, "at": BASE})]
+    raw = log([(0, BASE, one, b"key") for one in values]).localCheckpoint()
+    behind = registry()
+    with pytest.raises(RegistryUnreachableError, match=r"does not have schema 3, 4 of 'pos'"):
+        read(spark, raw, Schemas(str(tmp_path), behind), 2, small_slice, "live")
+    behind.schemas |= {3: behind.schemas[1], 4: behind.schemas[1]}
+    assert read(spark, raw, Schemas(str(tmp_path), behind), 2, small_slice, "live")[2].rows_dead == 0
+
+
 def test_hostile_schema_ids_leave_few_files(tmp_path: Path) -> None:
     schemas = Schemas(str(tmp_path), registry())
+    with pytest.raises(RegistryUnreachableError, match="It may be behind"):
+        schemas.look_up("pos", range(1, 301))
     schemas_by_id = schemas.look_up("pos", range(1, 301))
     assert [number for number, one in schemas_by_id.items() if one is not None] == [1, 2]
     assert len(load(str(tmp_path), "pos")) == 102

@@ -59,5 +59,5 @@ def _(here: Site) -> Provoked:
     command = live(here)
     here.expire(10)
     return Provoked(
-        command=command, numbers={"first": 10}, says="from offset 10 on", remedy=f"kappa archive {here.topic}"
+        command=command, numbers={"first": 10}, says="from offset 10 on", remedy=f"kappa archive start {here.topic}"
     )

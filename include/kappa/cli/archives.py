@@ -96,8 +96,8 @@ def start(
         for status in () if json else statuses:
             covered = ", ".join(map(str, status.facts.covered)) or "nothing"
             say(f"Archived {covered}: {status.records:,} records.")
-    for error in errors:
-        raise error
+    if errors:
+        raise typer.Exit(errors[0].exit_code)
 
 
 @group.command()
@@ -128,8 +128,8 @@ def status(
         table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
         if not rows:
             say("No topic is archived. Begin with one: kappa archive start <topic> --execute")
-    for error in errors:
-        raise error
+    if errors:
+        raise typer.Exit(errors[0].exit_code)
 
 
 @group.command()
@@ -168,7 +168,7 @@ def _each(names: Iterable[Name], look: Callable[[Name], Result], errors: list[Te
     if refusals and not results:
         raise refusals[0]
     for refusal in refusals:
-        typer.echo(str(refusal), err=True)
+        typer.echo(f"{type(refusal).__name__}: {refusal}", err=True)
     errors += refusals
     return results
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kappa import control
 from kappa.acts import Act, Effect
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, plain, say, say_json, show
 from kappa.offsets.notation import local_time, parsed_time
@@ -64,6 +65,7 @@ def backfill(
     from kappa.spark.session import LazySession
 
     settings = config()
+    control.check_name(settings, topology)
     first, last = (parsed_time(text) if zone is None else local_time(text, zone) for text in (begin, end))
     progress = (lambda _: None) if json else (lambda line: say(f"  {line}"))
     with ExitStack() as stack:

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -33,7 +35,7 @@ from kappa.cli.options import KappaGroup
 from kappa.cli.views import dead_letters, explanations, profiles, published, reads, sql
 from kappa.errors import ConfigError, KappaError, LakeRefusedError, LakeUnreachableError, UsageError
 from kappa.presence.full_disk import NO_SPACE
-from kappa.process_end import end_process
+from kappa.process_end import Output, end_process
 
 #: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
 _EXTRAS = {
@@ -144,9 +146,9 @@ def main() -> None:
     try:
         _run()
     except KappaError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         if "--json" in sys.argv:
             print(json.dumps({"error": type(error).__name__, "message": str(error), "data": error.data}, default=str))
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
@@ -156,13 +158,22 @@ def entry() -> NoReturn:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout = Output(sys.stdout, is_error=False)
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr = Output(sys.stderr, is_error=True)
+    end_process(_code_of(main) or _code_of(lambda: print(end="", flush=True)))
+
+
+def _code_of(act: Callable[[], None]) -> int:
+    """The exit code with which an act ends."""
     try:
-        main()
+        act()
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
-        end_process(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
-    end_process(0)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
 
 
 __all__ = ["app", "entry", "main"]

@@ -216,20 +216,21 @@ def run_plan(plan: ReplayPlan, act: Act[int], wait: bool, json: bool) -> None:
         )
         return
     last = watch(settings, plan.topology, epoch, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+    is_failed = last.verdict == "failed" and not last.is_live
     if json:
         say_json(last)
-        return
-    if last.is_live:
+    elif last.is_live:
         say(f"Epoch {epoch} is live.")
-        return
-    say(control.diff(settings, plan.topology, epoch).render())
-    if last.verdict == "failed":
+    else:
+        say(control.diff(settings, plan.topology, epoch).render())
         say(
             f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. To abort it: kappa "
             f"abort {plan.topology} {epoch} --execute"
+            if is_failed
+            else f"Epoch {epoch} follows the live one and waits: kappa cutover {plan.topology} --execute"
         )
+    if is_failed:
         raise typer.Exit(1)
-    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {plan.topology} --execute")
 
 
 def _plan(

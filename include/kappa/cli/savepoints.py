@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show, table
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
@@ -33,7 +34,9 @@ def create(
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
     from kappa.record import savepoints
 
-    act = savepoints.create.planned(config(), topology, name, seq=seq, actor=actor(), reason=reason)
+    settings = config()
+    control.check_name(settings, topology)
+    act = savepoints.create.planned(settings, topology, name, seq=seq, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"savepoint {name} of {topology} exists", json=json, savepoint=act.outcome())
         return
@@ -50,7 +53,10 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
     """List the savepoints that have a name, oldest first. A replay can start from those of the live epoch."""
     from kappa.record import savepoints
 
-    entries = savepoints.every(config(), topology)
+    settings = config()
+    if topology:
+        control.check_name(settings, topology)
+    entries = savepoints.every(settings, topology)
     if json:
         say_json(entries)
         return
@@ -78,7 +84,9 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     """Remove a savepoint's name. Its files are then kept no longer than those of other commits."""
     from kappa.record import savepoints
 
-    act = savepoints.drop.planned(config(), topology, name, actor=actor(), reason=reason)
+    settings = config()
+    control.check_name(settings, topology)
+    act = savepoints.drop.planned(settings, topology, name, actor=actor(), reason=reason)
     if not execute:
         show(act, json=json, savepoint=act.outcome())
         return

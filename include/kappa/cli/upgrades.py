@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kappa
+from kappa import control
 from kappa.acts import Act
 from kappa.cli.options import Execute, Json, Reason, Wait, actor, completed, config, plain, say, say_json, show, table
 from kappa.errors import UsageError
@@ -89,6 +90,7 @@ def _one(
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    control.check_name(settings, topology)
     proposal = upgrading.propose(settings, topology, slices=slices)
     if not json:
         say(proposal.render())

@@ -124,6 +124,8 @@ def create(
     own = {key: value for key, value in {**usual.settings, **(settings or {})}.items() if value}
     topic = replace(usual, partitions=partitions or usual.partitions, settings=own)
     if name not in broker.topics():
+        for refusal in broker.refusals([topic]).values():
+            raise TopologyError(f"The brokers would not create topic {name!r}: {refusal.reason}", topic=name)
         created: list[bool] = []
 
         def make() -> None:

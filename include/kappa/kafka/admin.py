@@ -73,6 +73,8 @@ class Admin:
         names = sorted(set(topics))
         if not names:
             return {}
+        if not names[0]:  # the client takes no empty name
+            raise unknown_topic(self._bootstrap_servers, "", ())
         answers = self.client.describe_topics(TopicCollection(names), request_timeout=self._timeout)
         descriptions = {}
         for name in names:

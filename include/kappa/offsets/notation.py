@@ -205,7 +205,7 @@ def parsed_partitions(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]
     selection: dict[str, tuple[int, ...] | None] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
-        if not topic or (colon and not re.fullmatch(r"\d+(,\d+)*", numbers, re.ASCII)):
+        if not topic or (colon and not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", numbers, re.ASCII)):
             raise UsageError(f"{text!r} selects no partitions. Write a topic, or a topic with partitions like pos:0,2.")
         if topic in selection:
             raise UsageError(f"Topic {topic!r} is selected twice. Name its partitions in one place, like {topic}:0,2.")

@@ -5,6 +5,7 @@ It is resolved like a replay's start.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,7 +40,8 @@ class GroupRequest:
         partitions: topic -> its partitions, ``None`` for all; may be empty where the start names its own.
 
     Raises:
-        UsageError: no partition is selected, or the start is not one that a group can have.
+        UsageError: no partition is selected, the start is not one that a group can have, or the client would take its
+            name for another.
     """
 
     group: str
@@ -47,6 +49,11 @@ class GroupRequest:
     partitions: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.group != (other := self.group.lstrip(string.whitespace)):
+            raise UsageError(
+                f"Group {self.group!r} begins with a blank, which Kafka's client drops: it would set the group "
+                f"{other!r}. Name that one, or set this one with Kafka's own tool: kafka-consumer-groups.sh"
+            )
         if isinstance(self.start, (FromSavepoint, FromMarker)):
             raise UsageError(f"Start {start_kind(self.start)} is for replays only: a group has no epoch.")
         if not self.partitions and not isinstance(self.start, ToOffset):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Json, Topology, config, say, say_json, table
 
 
@@ -32,7 +33,9 @@ def profile(
     """
     from kappa.control.profile import profile as profile_of
 
-    profile = profile_of(config(), topology, epoch, slices=slices)
+    settings = config()
+    control.check_name(settings, topology)
+    profile = profile_of(settings, topology, epoch, slices=slices)
     if json:
         say_json(profile)
         return

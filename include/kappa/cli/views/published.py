@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Json, completed, config, say, say_json, table
 from kappa.errors import UNREADABLE
 from kappa.serving.registrations import Engine, rivals, statements
@@ -45,6 +46,7 @@ def tables(
     records = epochs.records()
     names = [topology] if topology else [name for name in epochs.topologies() if records.of(name).live is not None]
     if topology:
+        control.check_name(settings, topology)
         records.of(topology).live_epoch()  # a topology without one is named
     shown, problems = {}, {}
     for name in names:

@@ -142,6 +142,7 @@ def lag(topology: Topology, json: Json = False) -> None:
     from kappa.record.ledger import Ledger
 
     settings = config()
+    control.check_name(settings, topology)
     epoch = serving.resolve(settings, topology)
     state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).begun()
     rows, others = _lag(settings.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
@@ -176,7 +177,9 @@ def diff(
     """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when its verdict is failed."""
     from kappa.verify.report import rendered
 
-    report = control.diff(config(), topology, epoch)
+    settings = config()
+    control.check_name(settings, topology)
+    report = control.diff(settings, topology, epoch)
     text = rendered(report, Format.JSON if json else format)
     if output is None:
         typer.echo(text, nl=False)
@@ -206,6 +209,7 @@ def certify(
     from kappa.verify.recount import recount
 
     settings = config()
+    control.check_name(settings, topology)
     report, certificate = None, None
     if not deep:
         certificate = control.certify(settings, topology)
@@ -333,6 +337,7 @@ def path(
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    control.check_name(settings, topology)
     snapshot = serving.snapshot(settings, topology)
     if topic or not snapshot.has(name):
         # A name that is neither is refused with the list of tables, which is the longer one; with --topic, with that of

@@ -17,11 +17,11 @@ from kappa.errors import UsageError, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
 from kappa.names import EpochPaths
-from kappa.offsets.coverage import first_readable, from_archive
+from kappa.offsets.coverage import first_readable, from_archive, without
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record import code as code_store
-from kappa.record.epoch_record import EpochRecord
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
@@ -91,6 +91,7 @@ def propose(
         begin=begin,
         end=end,
         outputs=selection,
+        after=_ended(record, epoch.epoch, begin, end),
     )
     findings = backfill_rules.no_such_output(topology, selection, names)
     findings += backfill_findings(config, record, epoch.epoch)
@@ -106,6 +107,13 @@ def propose(
     if not refusals(findings) and not any(table.reach is not None for table in loaded.tables):
         findings += _about_step(spark, loaded, backfill)[1]
     return replace(backfill, findings=tuple(findings))
+
+
+def _ended(record: TopologyRecord, epoch: int, begin: datetime, end: datetime) -> int:
+    """The number of the event by which the last backfill of an interval ended; 0 where there was none."""
+    interval = (begin.isoformat(), end.isoformat())
+    ends = [e for e in record.events if e.epoch == epoch and e.event in ("backfilled", "backfill_withdrawn")]
+    return max((e.n for e in ends if (e.detail["from"], e.detail["to"]) == interval), default=0)
 
 
 def _located(
@@ -141,11 +149,11 @@ def _located(
     ranges = starts.span_to(ends) if start else ()
     span, more = spanned(config, backfill, epoch, state, topology, members, ranges, ledger.past_commits())
     findings += more
-    if not more and (span.since is not None or not ranges):
-        findings += backfill_rules.records_are_gone(span.start, span.end, first)
     reads = span.start.span_to(span.end)
     log_start = Offsets.of((r.at, max(r.start, min(r.end, low.get(*r.at) or 0))) for r in reads)
     archived = from_archive(span.start.naming(span.end), log_start, facts, topic_ids)
+    if not more:
+        findings += backfill_rules.records_are_gone(without(reads, archived), first)
     located = replace(
         backfill, times=times, ranges=ranges, reads=reads, archived=archived, since=span.since, seed=span.seed
     )

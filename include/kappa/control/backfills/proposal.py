@@ -34,6 +34,7 @@ class Backfill:
         archived: the parts of them that are read from archives.
         since: the commit of the live epoch with whose times the records are read on; None where none is needed.
         seed: what the tables begin with, ``empty`` or ``from-savepoint``: what they held at that commit.
+        after: number of the event by which the last backfill of the interval ended; 0 for the first one.
         findings: objections to it.
     """
 
@@ -50,6 +51,7 @@ class Backfill:
     archived: tuple[OffsetRange, ...] = ()
     since: int | None = None
     seed: str = "empty"
+    after: int = 0
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -64,11 +66,16 @@ class Backfill:
 
     @property
     def folder(self) -> str:
-        """Name of the folder in which it is computed: the same for the same interval, code and outputs."""
+        """Name of the folder in which it is computed: the same for the same interval, code and outputs.
+
+        Not that of one that has ended, whose removal may have been cut short.
+        """
         content: list[Any] = [self.epoch, self.code, self.outputs, [str(item) for item in self.ranges]]
         if self.times or self.since is not None:
             edges = [self.begin.isoformat(), self.end.isoformat()]
             content += [sorted(self.times.items()), edges, [str(r) for r in self.reads], self.since, self.seed]
+        if self.after:
+            content.append(self.after)
         return FOLDER + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def render(self) -> list[str]:

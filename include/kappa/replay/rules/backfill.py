@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kappa.offsets.vector import Offsets, TopicPartition
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
 from kappa.replay.findings import Finding, refuses, warns
 
 BACKFILL_WITHOUT_OUTPUTS = refuses(
@@ -205,7 +205,7 @@ def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[F
 BACKFILL_RECORDS_GONE = refuses(
     "backfill-records-gone",
     "{topic}[{partition}] can be read from offset {first} on. Earlier records of the interval may be gone.",
-    "Choose a later --from. An archive keeps records that Kafka removes: kappa archive {topic}.",
+    "Choose a later --from. An archive keeps records that Kafka removes: kappa archive start {topic}.",
     way_out="Choose a later `--from`. An [archive](archive.md) keeps records that Kafka removes.",
 )
 
@@ -232,18 +232,17 @@ BACKFILL_NOT_FINAL = warns(
 )
 
 
-def records_are_gone(start: Offsets, end: Offsets, first: Offsets) -> list[Finding]:
+def records_are_gone(logged: Iterable[OffsetRange], first: Offsets) -> list[Finding]:
     """Retention removed records from which rows of the interval are computed.
 
     Args:
-        start: where reading begins.
-        end: where it ends.
+        logged: what no archive gives of the ranges that are read.
         first: the first offset that can be read.
     """
-    for (topic, partition), offset in end.items():
-        held = first.get(topic, partition) or 0
-        if (start.get(topic, partition) or 0) < held and (start.get(topic, partition) or 0) < offset:
-            return [BACKFILL_RECORDS_GONE(topic=topic, partition=partition, first=held)]
+    for item in logged:
+        held = first.get(*item.at) or 0
+        if item.start < held:
+            return [BACKFILL_RECORDS_GONE(topic=item.topic, partition=item.partition, first=held)]
     return []
 
 

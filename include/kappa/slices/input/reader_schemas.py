@@ -54,14 +54,17 @@ class Schemas:
     def look_up(self, topic: str, ids: Collection[int], *, is_history: bool = False) -> WriterSchemas:
         """The schemas of a topic that are in the lake, and those of these ids; None for one that the registry lacks.
 
+        The first slice with an id that the registry lacks waits once: what answers may be a follower, a little behind.
+
         Args:
             is_history: whether an id that the registry did not know before is unknown while it does not answer: the
                 records were read before. A live slice waits instead, since the id may have been registered meanwhile.
 
         Raises:
-            RegistryUnreachableError: an id is not in the lake, and the registry does not answer.
+            RegistryUnreachableError: an id is not in the lake, and the registry does not answer, or lacks it so far.
             SchemaRefusedError: the registry has another one under an id.
         """
+        new_ids: list[int] = []
         schemas: dict[int, WriterSchema | None] = dict(self.of(topic))
         for number in sorted(set(ids) - schemas.keys()):
             try:
@@ -73,8 +76,13 @@ class Schemas:
                 continue
             if schema is not None:
                 self._keep(topic, number, schema)
-            elif sum(one.kind == UNKNOWN for one in self._stored(topic).values()) < _UNKNOWN_IDS:
+            elif number not in (stored := self._stored(topic)) and (
+                sum(one.kind == UNKNOWN for one in stored.values()) < _UNKNOWN_IDS
+            ):
                 self._keep(topic, number, WriterSchema(text="", kind=UNKNOWN))
+                new_ids.append(number)
+        if new_ids:
+            raise _not_there_yet(topic, new_ids)
         return schemas
 
     def id_of(self, topic: str, text: str, kind: str = "AVRO") -> int:
@@ -120,3 +128,12 @@ class Schemas:
                 return
             if other is not None and not is_same(one.schema, other):
                 raise other_schema(topic, number)
+
+
+def _not_there_yet(topic: str, ids: Collection[int]) -> RegistryUnreachableError:
+    return RegistryUnreachableError(
+        f"The schema registry does not have schema {', '.join(map(str, ids))} of {topic!r}. It may be behind: the "
+        "slice waits once; records whose schema it lacks then are dead letters. See whether it is over: kappa status",
+        topic=topic,
+        ids=list(ids),
+    )
