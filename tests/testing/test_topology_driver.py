@@ -90,6 +90,18 @@ def test_values_of_python_are_read_as_what_they_are(spark: SparkSession) -> None
     assert [row["names"] for row in driver.rows("heads")] == [["trace", "tenant"]]
 
 
+def test_a_value_is_null_whose_fields_may_not_be(spark: SparkSession) -> None:
+    kinds = {"s": "STRUCT<a: INT NOT NULL>", "l": "ARRAY<STRUCT<a: INT NOT NULL>>"}
+    kinds["m"] = "MAP<STRING, STRUCT<a: INT NOT NULL>>"
+    source = Source(topic="in", schema="id STRING, " + ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    newest = newest_by(source, key="id", table="newest")
+    driver = TopologyDriver(Topology(name="a.null", version="1", sources=[source], operators=[newest]), spark)
+    a, b = {"id": "a", "s": None, "l": [None], "m": {"k": None}}, {"id": "b", "s": None, "l": None, "m": None}
+    for row in (a, b):
+        driver.pipe([Input(topic="in", value=row)])
+    assert driver.rows("newest") == [{**a, "m": [("k", None)]}, b]
+
+
 def test_a_name_that_the_topology_has_not_is_named_with_those_it_has(loyalty: TopologyDriver) -> None:
     for read in (loyalty.rows, loyalty.rows_in_order):
         with pytest.raises(TopologyError, match=r"no append output 'typo'; it has .*'rewards'"):
