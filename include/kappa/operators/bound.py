@@ -125,6 +125,7 @@ def emission(
         lags=own if is_timed else {},
         cuts=depends,
         comes=comes or latest(one.comes for one in inputs),
+        is_paired=any(one.is_paired for one in inputs) if comes is None else comes == "partner",
     )
 
 

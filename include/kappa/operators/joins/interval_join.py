@@ -9,10 +9,11 @@ from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.joins.join_columns import How, JoinColumns, JoinKey, join_columns
-from kappa.operators.joins.join_side import PARTNER, PLACE, Side, identity
+from kappa.operators.joins.join_side import PLACE, Side, identity
 from kappa.operators.timed.late import late_records, late_rows
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
+from kappa.topology.emission import PARTNER
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
@@ -94,10 +95,9 @@ def interval_join(
     """
     what = label(_NAME, *tables)
     lefts, rights = (
-        rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows))
+        rows_input(of, what, rows=rows, is_timed=True, is_kept=True)
+        for of, rows in ((left, left_rows), (right, right_rows))
     )
-    for one in (lefts, rights):
-        one.check_told_apart()
     columns = join_columns(
         what=_NAME,
         left=lefts.rows,
