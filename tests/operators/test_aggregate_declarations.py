@@ -74,10 +74,12 @@ def test_an_aggregate_of_an_unsuitable_column_is_refused(one: Aggregate, message
         (lambda size: agg.collect("word", most=size), 1),
     ],
 )
-def test_sizes_of_aggregates_have_a_minimum(make: Callable[[int], Aggregate], least: int) -> None:
+def test_sizes_of_aggregates_have_bounds(make: Callable[[int], Aggregate], least: int) -> None:
     assert parts(make(least))
     with pytest.raises(TopologyError, match=f"at least {least}"):
         make(least - 1)
+    with pytest.raises(TopologyError, match=r"more than an array holds\. Use at most 2,147,483,647"):
+        make(2**31)
 
 
 @pytest.mark.parametrize("name", ["", "_offset", "x__y", "ID"])
