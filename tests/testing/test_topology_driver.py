@@ -230,6 +230,14 @@ def test_a_cut_by_time_is_named_by_its_time_and_missing_rows_are_noticed(spark: 
     assert re.search(r"one slice gives 5 rows, cut at \S+(, \S+)? gives [12];", str(failed.value))
 
 
+def test_a_nan_is_the_same_under_any_cut(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="id STRING, d DOUBLE, a ARRAY<DOUBLE>")
+    newest = newest_by(source, key="id", table="newest")
+    topology = Topology(name="a.nan", version="1", sources=[source], operators=[newest])
+    log = [Input(topic="in", value={"id": id, "d": math.nan, "a": [math.nan]}) for id in ("a", "b")]
+    assert_slice_invariant(topology, log, spark, cuts=0)
+
+
 def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
     assert_slice_invariant(topology_of(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
 
