@@ -102,9 +102,7 @@ def test_names_that_spark_and_delta_cannot_tell_apart_are_refused(schema: str, m
 
 def test_a_column_with_the_name_of_what_an_operator_keeps_is_told_from_one_named_twice() -> None:
     flights = Source(topic="flights", schema="id STRING, origin STRING, destination STRING")
-    with pytest.raises(
-        TopologyError, match=r"with what newest_by keeps beside your columns, names \['origin'\] more"
-    ):
+    with pytest.raises(TopologyError, match=r"with what newest_by keeps beside your columns, names \['origin'\] more"):
         newest_by(flights, key="id", table="flights")
 
 

@@ -239,7 +239,7 @@ def rows_input(
 
     Raises:
         TopologyError: ``of`` is something else, or has no event time although the operator needs it; or rows are kept,
-            and two operators may emit final rows with the place of one record.
+            and two parts of them may have the place of one record.
     """
     each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
     odd = [one for one in each if not isinstance(one, Source | Emission)] or ([] if each else [of])
@@ -267,18 +267,18 @@ def rows_input(
 
 
 def _check_told_apart(each: Sequence[Source | Emission], operator: str) -> None:
-    """Check that a state which holds rows by their records tells those of several operators apart.
+    """Check that a state which holds rows by their records tells those of several inputs apart.
 
     Raises:
-        TopologyError: two operators may emit final rows with the place of one record.
+        TopologyError: two of them may have the place of one record.
     """
-    final = [one for one in each if isinstance(one, Emission) and one.comes == "frontier"]
-    for one, other in combinations(final, 2):
-        if set(one.topics) & set(other.topics):
+    for one, other in combinations(each, 2):
+        comes = [part.comes if isinstance(part, Emission) else "record" for part in (one, other)]
+        # A pair also has its partner. The place of a final row may be that of a record which came out of order.
+        if "frontier" in comes and "partner" not in comes and set(_topics(one)) & set(_topics(other)):
             refuse(
-                f"{operator} keeps rows by their records, and those of {one.operator} and of {other.operator} "
-                "may have one record: of two rows that wait, one would be lost. Join each of them by an operator "
-                "of its own."
+                f"{operator} keeps rows by their records, and {mark_of(one)} and {mark_of(other)} may have one record: "
+                "of two rows that wait, one would be lost. Join each of them by an operator of its own."
             )
 
 
