@@ -54,7 +54,8 @@ def interval_join(
 
     Columns: those of the left side, then those of the right one without its key; a right column whose name the left
     side also has ends in ``_right``. With ``outer``, the key of a right row has the left name. Emitted rows also carry
-    ``_event_time``, the later of both times, and the place of the left record. The place of a row without a partner
+    ``_event_time``, the later of both times, the place of the left record, and ``_partner``, which tells the pairs of
+    one record apart: a further join needs it, so a step keeps it where it selects. The place of a row without a partner
     begins with the time at which it became final, the end of its reach.
 
     A row is refused when its time is before its own frontier at the record. Other rows that arrive out of order are
