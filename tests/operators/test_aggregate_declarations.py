@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from kappa.errors import TopologyError
-from kappa.operators import agg, aggregate, aggregate_table, cogroup, two_phase
+from kappa.operators import (
+    agg,
+    aggregate,
+    aggregate_table,
+    cdc_table,
+    cogroup,
+    foreign_key_join,
+    table_table_join,
+    two_phase,
+)
 from kappa.operators.agg import Aggregate
 from kappa.operators.table_aggregates import _aggregate_table
 from kappa.topology import Source, Table
@@ -74,10 +83,12 @@ def test_an_aggregate_of_an_unsuitable_column_is_refused(one: Aggregate, message
         (lambda size: agg.collect("word", most=size), 1),
     ],
 )
-def test_sizes_of_aggregates_have_a_minimum(make: Callable[[int], Aggregate], least: int) -> None:
+def test_sizes_of_aggregates_have_bounds(make: Callable[[int], Aggregate], least: int) -> None:
     assert parts(make(least))
     with pytest.raises(TopologyError, match=f"at least {least}"):
         make(least - 1)
+    with pytest.raises(TopologyError, match=r"more than an array holds\. Use at most 2,147,483,647"):
+        make(2**31)
 
 
 @pytest.mark.parametrize("name", ["", "_offset", "x__y", "ID"])
@@ -145,10 +156,22 @@ def test_each_stream_of_a_cogroup_has_rows_and_aggregates() -> None:
         cogroup({"one": FACTS}, key="id", aggregates={"two": {"n": agg.count()}}, table="t")
 
 
-@pytest.mark.parametrize("salts", [0, 1])
-def test_fewer_than_two_salts_are_refused(salts: int) -> None:
+@pytest.mark.parametrize("salts", [0, 1, 2**31])
+def test_fewer_than_two_salts_and_too_many_are_refused(salts: int) -> None:
     with pytest.raises(TopologyError, match="at least 2"):
         two_phase(FACTS, key="id", aggregates={"n": agg.count()}, table="t", salts=salts)
+
+
+def test_a_history_has_no_row_per_key_to_aggregate_or_to_join() -> None:
+    changes = Source(topic="changes", schema="name STRING", key_schema="id BIGINT", envelope="debezium")
+    past, now = cdc_table(changes, key="id", table="past", history=True), cdc_table(changes, key="id", table="now")
+    for declare in (
+        lambda: aggregate_table(past, key="name", aggregates={"n": agg.count()}, table="names"),
+        lambda: foreign_key_join(past, now, foreign_key="id", table="joined"),
+        lambda: table_table_join(now, past, key="id", table="joined"),
+    ):
+        with pytest.raises(TopologyError, match=r"'past', a history, .* Declare another cdc_table without history"):
+            declare()
 
 
 @pytest.mark.parametrize("arguments", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])

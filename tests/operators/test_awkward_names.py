@@ -11,12 +11,13 @@ import pytest
 from support import awkward_names as names
 from support.held_slices import HeldSlices
 
-from kappa.testing import TopologyDriver
+from kappa import Append, Effects, Slice, Source, Table, Topology
+from kappa.errors import TopologyError
+from kappa.operators import agg, aggregate, newest_by
+from kappa.testing import Input, TopologyDriver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kappa.topology import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
@@ -68,3 +69,41 @@ def test_awkward_names_are_written_and_read_back(spark: SparkSession, tmp_path: 
     for part in names.slices(names.AWKWARD):
         held.pipe(part)
     assert results(topology, held, names.AWKWARD) == expected(spark, parts)[0]
+
+
+def test_the_platforms_columns_count_in_any_case(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="n BIGINT", key_schema="id STRING", tombstones=True)
+    latest = newest_by(source, key="id", table="latest")
+    state = Table(name="state", key="id", schema="id STRING NOT NULL, n BIGINT")
+    place = ["_TOPIC", "_PARTITION", "_OFFSET", "_ORDER_TIMESTAMP"]
+
+    def step(slice: Slice) -> Effects:
+        rows = slice["in"]
+        latest(slice, rows.selectExpr("id", "n", *place, "_TOMBSTONE"))
+        return {"state": rows.selectExpr("id", "n", "n IS NULL AS _DELETED"), "rows": rows.selectExpr("n", *place)}
+
+    driver = TopologyDriver(
+        Topology(
+            name="names.case",
+            version="1",
+            sources=[source],
+            operators=[latest],
+            tables=[state],
+            outputs=[Append(name="rows", schema="n BIGINT")],
+            step=step,
+        ),
+        spark,
+    )
+    for n in (1, None):
+        driver.pipe([Input(topic="in", key="a", value=None if n is None else {"n": n})])
+    assert driver.rows("latest") == driver.rows("state") == []
+    assert [row["_offset"] for row in driver.rows_in_order("rows")] == [0, 1]
+
+
+def test_deletions_in_any_case_are_not_rows_of_a_stream(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="n BIGINT", key_schema="id STRING", tombstones=True)
+    counts = aggregate(source, key="id", aggregates={"n": agg.count()}, table="counts")
+    rows = spark.sql("SELECT 'a' AS id, TRUE AS _TOMBSTONE")
+    tables = {"counts": spark.sql("SELECT 'a' AS id, 1L AS n")}
+    with pytest.raises(TopologyError, match="the rows have _tombstone"):
+        counts(Slice(seq=1, records={"in": rows}, tables=tables), rows)

@@ -22,12 +22,13 @@ from support.compositions import (
     windows_of_windows,
 )
 
-from kappa import Append, Topology
-from kappa.operators import hopping_window, interval_join, newest_table_join
+from kappa import Append, Slice, Topology
+from kappa.errors import TopologyError
+from kappa.operators import deduplicate, hopping_window, interval_join, newest_table_join
 from kappa.testing import Input, TopologyDriver
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
@@ -116,3 +117,23 @@ def test_rows_of_one_record_in_several_slices_all_wait_for_a_partner(spark: Spar
         driver.pipe([item])
 
     assert len(driver.rows("out_1")) == 2
+
+
+@pytest.mark.parametrize("first", ["join", "other operator"])
+def test_pairs_of_one_record_are_not_kept_without_what_tells_them_apart(spark: SparkSession, first: str) -> None:
+    pairs = interval_join(LEFT, RIGHT, key="id", within="4 seconds", tables=("l", "r"))
+    once = deduplicate(pairs.rows, key=["id", "amount_right"], within=None, table="seen")
+    rows = "id STRING, thirds_at BIGINT"
+    of = pairs.rows if first == "join" else once.rows
+    joined = interval_join(of, THIRD, key="id", within="20 seconds", tables=("firsts", "t"), right_rows=rows)
+
+    def step(slice: Slice) -> dict[str, DataFrame]:
+        bare = pairs(slice).rows.drop("_partner")
+        once(slice, bare)
+        joined(slice, bare if first == "join" else None)
+        return {}
+
+    sources, operators = (LEFT, RIGHT, THIRD), (pairs, once, joined)
+    topology = Composition(sources=sources, operators=operators, oracle=lambda *_: [], step=step).topology()
+    with pytest.raises(TopologyError, match="without _partner, which distinguishes the pairs of one record"):
+        TopologyDriver(topology, spark).pipe([record("lefts", 0, "a", 1, 1_000)])

@@ -115,11 +115,14 @@ JOINS: dict[str, Callable[[list[Source | Emission]], Any]] = {
 
 
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
-def test_final_rows_of_two_operators_that_may_have_one_record_wait_in_no_join(join: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("beside", [FINAL, ONE], ids=["final rows", "records"])
+def test_final_rows_and_others_that_may_have_one_record_wait_in_no_join(
+    join: Callable[[Any], Any], beside: Source | Emission
+) -> None:
     with pytest.raises(TopologyError, match=r"may have one record.* one would be lost\. Join each of them"):
-        join([HOURS, FINAL])
+        join([HOURS, beside])
     with earlier_code():
-        join([HOURS, FINAL])
+        join([HOURS, beside])
     others = session_window(OTHER, **COUNT, gap="1 hour").final
-    for apart in ([HOURS, others], [HOURS, PAIRS], [HOURS, ONE]):
+    for apart in ([HOURS, others], [HOURS, PAIRS], [HOURS, OTHER]):
         join(apart)

@@ -103,6 +103,7 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
     ("wrong", "message"),
     [
         ({"within": None}, "does not fit"),
+        ({"within": "0 seconds"}, "deduplicate: within '0 seconds' is not a time at all"),
         ({"emit": "last"}, "does not fit"),
         ({"rows": f"{TICK}, tags MAP<STRING, STRING>"}, "contain a MAP"),
         ({"key": "price"}, "not among its rows"),

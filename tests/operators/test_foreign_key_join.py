@@ -161,6 +161,18 @@ def test_an_invalid_declaration_is_refused(words: dict[str, Any], message: str) 
         foreign_key_join(*TABLES, **arguments)
 
 
+@pytest.mark.parametrize("which", ["foreign_key_join", "table_table_join left", "table_table_join right"])
+def test_a_part_of_a_tables_key_is_not_compared(which: str) -> None:
+    lines = Table(name="lines", key=["id", "line"], schema="id STRING NOT NULL, line INT NOT NULL, sku STRING")
+    tables = (lines, TABLES[1]) if which.endswith("left") else (TABLES[1], lines)
+
+    with pytest.raises(TopologyError, match=r"compares \['id'\] of table 'lines', whose key is \['id', 'line'\]"):
+        if which == "foreign_key_join":
+            foreign_key_join(*tables, foreign_key="id", table="joined")
+        else:
+            table_table_join(*tables, key="id", table="joined")
+
+
 def test_the_result_keeps_a_nullable_foreign_key() -> None:
     assert FOREIGN["fk_left"].schema == "`id` STRING NOT NULL, `customer` STRING, `amount` INT, `name` STRING"
 

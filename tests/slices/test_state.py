@@ -35,7 +35,7 @@ EVERY_TYPE = Table(
     schema="""id STRING NOT NULL, day DATE NOT NULL, flag BOOLEAN NOT NULL, tiny TINYINT, small SMALLINT, n INT,
         big BIGINT NOT NULL, f FLOAT, d DOUBLE, amount DECIMAL(18,4) NOT NULL, raw BINARY NOT NULL,
         at TIMESTAMP NOT NULL, tags MAP<STRING, ARRAY<INT>> NOT NULL,
-        place STRUCT<since: TIMESTAMP, items: ARRAY<STRUCT<sku: STRING>>> NOT NULL""",
+        place STRUCT<since: TIMESTAMP, items: ARRAY<STRUCT<sku: STRING NOT NULL>>> NOT NULL""",
 )
 
 

@@ -123,7 +123,7 @@ CASES: Mapping[str, Case] = {
         (),
     ),
     "foreign_key_join": (
-        lambda t: foreign_key_join(state, replace(state, name="more"), foreign_key="other", how="left", table=t),
+        lambda t: foreign_key_join(state, replace(state, name="more"), foreign_key={"other": KEY}, how="left", table=t),
         (),
     ),
 }

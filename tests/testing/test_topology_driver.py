@@ -90,6 +90,18 @@ def test_values_of_python_are_read_as_what_they_are(spark: SparkSession) -> None
     assert [row["names"] for row in driver.rows("heads")] == [["trace", "tenant"]]
 
 
+def test_a_value_is_null_whose_fields_may_not_be(spark: SparkSession) -> None:
+    kinds = {"s": "STRUCT<a: INT NOT NULL>", "l": "ARRAY<STRUCT<a: INT NOT NULL>>"}
+    kinds["m"] = "MAP<STRING, STRUCT<a: INT NOT NULL>>"
+    source = Source(topic="in", schema="id STRING, " + ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    newest = newest_by(source, key="id", table="newest")
+    driver = TopologyDriver(Topology(name="a.null", version="1", sources=[source], operators=[newest]), spark)
+    a, b = {"id": "a", "s": None, "l": [None], "m": {"k": None}}, {"id": "b", "s": None, "l": None, "m": None}
+    for row in (a, b):
+        driver.pipe([Input(topic="in", value=row)])
+    assert driver.rows("newest") == [{**a, "m": [("k", None)]}, b]
+
+
 def test_a_name_that_the_topology_has_not_is_named_with_those_it_has(loyalty: TopologyDriver) -> None:
     for read in (loyalty.rows, loyalty.rows_in_order):
         with pytest.raises(TopologyError, match=r"no append output 'typo'; it has .*'rewards'"):
@@ -216,6 +228,14 @@ def test_a_cut_by_time_is_named_by_its_time_and_missing_rows_are_noticed(spark: 
     with pytest.raises(AssertionError, match=r"cut at 1970-01-01T00:00:00\.00[59]\+00:00") as failed:
         assert_slice_invariant(topology_of(all_or_one), LOG, spark, cuts=1)
     assert re.search(r"one slice gives 5 rows, cut at \S+(, \S+)? gives [12];", str(failed.value))
+
+
+def test_a_nan_is_the_same_under_any_cut(spark: SparkSession) -> None:
+    source = Source(topic="in", schema="id STRING, d DOUBLE, a ARRAY<DOUBLE>")
+    newest = newest_by(source, key="id", table="newest")
+    topology = Topology(name="a.nan", version="1", sources=[source], operators=[newest])
+    log = [Input(topic="in", value={"id": id, "d": math.nan, "a": [math.nan]}) for id in ("a", "b")]
+    assert_slice_invariant(topology, log, spark, cuts=0)
 
 
 def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:

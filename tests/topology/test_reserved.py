@@ -14,6 +14,7 @@ import kappa
 from kappa.delta import tables
 from kappa.errors import TopologyError
 from kappa.kafka.changelogs import FORMAT_HEADER
+from kappa.operators import newest_by
 from kappa.topology import RECORD_COLUMNS, Append, Source, Table, reserved
 from kappa.topology.times.event_time import EVENT_COLUMNS
 
@@ -97,6 +98,12 @@ def test_other_names_are_accepted(member: str, name: str) -> None:
 def test_names_that_spark_and_delta_cannot_tell_apart_are_refused(schema: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         Append(name="rows", schema=schema)
+
+
+def test_a_column_with_the_name_of_what_an_operator_keeps_is_told_from_one_named_twice() -> None:
+    flights = Source(topic="flights", schema="id STRING, origin STRING, destination STRING")
+    with pytest.raises(TopologyError, match=r"with what newest_by keeps beside your columns, names \['origin'\] more"):
+        newest_by(flights, key="id", table="flights")
 
 
 @pytest.mark.parametrize("kind", ["STRUCT<a: INT>", "ARRAY<INT>", "MAP<STRING, INT>", "DOUBLE", "FLOAT"])

@@ -63,6 +63,12 @@ def test_topic_records_are_in_total_order_and_deleted_rows_are_tombstones() -> N
     assert [record.value for record in topic_records(topic, ["id"], removed_and_kept)] == [None, b'{"id":"b"}']
 
 
+def test_a_deleted_row_without_a_key_of_the_topic_is_not_sent() -> None:
+    rows = [{"id": "a", "city": None, "_deleted": True}, {"id": "b", "city": None, "_deleted": False}]
+    records = topic_records(Topic(name="out", of="rows", key="city"), ["id"], pa.Table.from_pylist(rows))
+    assert [(record.key, record.value) for record in records] == [(None, b'{"id":"b"}')]
+
+
 def test_rows_of_one_place_are_sent_by_key_then_value_in_any_layout() -> None:
     place = {"_order_timestamp": datetime(2026, 1, 1, tzinfo=UTC), "_topic": "in", "_partition": 0}
     lines = [("b", 1, 7), ("a", 2, 7), ("a", 1, 7), (None, 3, 7), ("z", 0, 3), ("c", 0, 9)]

@@ -64,6 +64,10 @@ __all__ = [
 ]
 
 
+#: Most elements of an array in Java.
+_MOST_VALUES = 2**31 - 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
     """An aggregate of a column, as an author declares it.
@@ -368,3 +372,5 @@ def _at_least(least: int, value: int, what: str) -> None:
         raise TopologyError(f"{what}={value!r} is not an integer. Write one of at least {least}.")
     if value < least:
         raise TopologyError(f"{what}={value} is too small. Use at least {least}.")
+    if value > _MOST_VALUES:
+        raise TopologyError(f"{what}={value} is more than an array holds. Use at most {_MOST_VALUES:,}.")

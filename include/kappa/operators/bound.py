@@ -125,6 +125,7 @@ def emission(
         lags=own if is_timed else {},
         cuts=depends,
         comes=comes or latest(one.comes for one in inputs),
+        is_paired=any(one.is_paired for one in inputs) if comes is None else comes == "partner",
     )
 
 
@@ -169,4 +170,11 @@ def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
             f"{operator} reads tables and is declared with {described(of)}. Declare it with an operator "
             "that keeps a table, such as newest_by or aggregate, or with a Table."
         )
-    return TableInput(operator=operator, table=of.tables[0], rows=of.schema)
+    (table, *_), rows = of.tables, of.schema
+    own = [name for name in table.key if name in table.internal]
+    if own:
+        raise TopologyError(
+            f"{operator} reads table {table.name!r}, a history, which has several rows for each key and tells them "
+            f"apart by {own[0]}, a column of its own. Declare another cdc_table without history, and read that."
+        )
+    return TableInput(operator=operator, table=table, rows=rows)

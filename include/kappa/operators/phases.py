@@ -88,8 +88,11 @@ def two_phase(
 
 
 def _two_phase(rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: int | None) -> TwoPhaseAggregates:
-    if salts is not None and salts < 2:
-        raise TopologyError(f"two_phase: salts={salts} divides nothing. Use at least 2, or None for the partitions.")
+    if salts is not None and not 2 <= salts < 2**31:
+        raise TopologyError(
+            f"two_phase: salts={salts} is not a number of parts. Use at least 2, less than 2**31, or None for the "
+            "partitions."
+        )
     keys = keys_of(rows, key, "two_phase")
     if _PART.name in {column.name.lower() for column in keys} | {name.lower() for name in aggregates}:
         raise TopologyError(

@@ -34,6 +34,8 @@ _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 #: The most digits of a DECIMAL; a sum of two keeps at least this many of them after the point.
 _DIGITS, _LEAST_SCALE = 38, 6
+#: By how many digits the product of a BIGINT and a decimal is longer than the decimal.
+_DIGITS_OF_PRODUCTS = 21
 #: Most multiples of ``every`` that one row may cross.
 _MOST_CROSSINGS = 100_000
 #: Intermediate columns.
@@ -180,8 +182,8 @@ def running_total(
         compute=compute,
         emits=emitted(),
         more=crossed,
-        # Revision 1 took each threshold for crossed by a total of this name.
-        revision=2 if thresholds and total.lower() == "t" else 1,
+        # Revision 1 took each threshold for crossed by a total of this name, and rounded long ones.
+        revision=2 if (thresholds and total.lower() == "t") or totals.has_rounded else 1,
     )
 
 
@@ -298,10 +300,17 @@ class RunningTotal:
         if self.every is None:
             listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
             return f"FILTER(ARRAY({listed}), _one -> _one <= {value} AND (_earlier IS NULL OR _earlier < _one))"
-        one = f"CAST('{self.every}' AS {self.kind})"
-        before, last = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one}", f"{value} DIV {one}"
-        multiples = f"TRANSFORM(SEQUENCE({before} + 1, {last}), _n -> CAST(_n * {one} AS {self.kind}))"
-        crossed = f"IF({last} > {before}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
+        one, n = f"CAST('{self.every}' AS {self.kind})", "_n"
+        if self.kind != "BIGINT":  # a product of longer decimals is rounded
+            scale = self.size[1]
+            digits = max(scale, len(str(int(Fraction(self.every) * 10**scale))))
+            one, n = f"CAST('{self.every}' AS DECIMAL({digits}, {scale}))", "CAST(_n AS DECIMAL(6, 0))"
+        earlier = "GREATEST(COALESCE(_earlier, 0), 0)"
+        first, last = (f"CAST({at} - {at} % {one} AS {self.kind})" for at in (earlier, value))
+        nth = f"CAST({first} + CAST({n} * {one} AS {self.kind}) AS {self.kind})"
+        # A quotient of decimals is a BIGINT, which that of a long total may not fit: that of what it grew by does.
+        multiples = f"TRANSFORM(SEQUENCE(1L, ({last} - {first}) DIV {one}), _n -> {nth})"
+        crossed = f"IF({value} > {earlier} AND {last} > {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
         most = self.every * _MOST_CROSSINGS
         if not self.can_be(most):  # no total gets that far
             return crossed
@@ -310,7 +319,7 @@ class RunningTotal:
             f"{self.every}, and each would be a row of crossings. Use a larger every, or thresholds=[...]; or leave "
             "the row out in the step."
         )
-        gain = f"IF({value} > 0, {value} - GREATEST(COALESCE(_earlier, 0), 0), 0)"
+        gain = f"IF({value} > 0, {value} - {earlier}, 0)"
         return f"IF({gain} > CAST('{most}' AS {self.kind}), RAISE_ERROR({problem}), {crossed})"
 
     @property
@@ -325,6 +334,13 @@ class RunningTotal:
         units = Fraction(number) * 10**scale
         least, most = (-(2**63), 2**63 - 1) if self.kind == "BIGINT" else (1 - 10**digits, 10**digits - 1)
         return bool(units.denominator == 1 and least <= units <= most)
+
+    @property
+    def has_rounded(self) -> bool:
+        """Whether revision 1 rounded the multiples of ``every``: as products of it and a BIGINT."""
+        digits, scale = self.size
+        longest = max(_DIGITS - _DIGITS_OF_PRODUCTS - digits + scale, _LEAST_SCALE)
+        return self.every is not None and (Fraction(self.every) * 10 ** min(scale, longest)).denominator != 1
 
     @property
     def _total_ddl(self) -> str:

@@ -39,7 +39,9 @@ def _fitted(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
     return frame.select(
         *(
-            (F.col(quote(c.name)) if c.name in frame.columns else F.lit(None)).cast(stored_type(c)).alias(c.name)
+            (F.col(quote(c.name)) if c.name in frame.columns else F.lit(None))
+            .cast(stored_type([c])[0].dataType)
+            .alias(c.name)
             for c in columns
         )
     )

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from kappa.delta import queries, table_files
 from kappa.record.merge_on_read import Contents, changed, read_table
+from kappa.slices.rows.effects import stored_type
 from kappa.spark.session import ONE_TASK_ROWS, broadcast_bytes, frame_of
 from kappa.topology import Table
-from kappa.topology.ddl import ddl_of, quoted
+from kappa.topology.ddl import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,7 @@ class TableState:
     def __init__(self, session: SparkSession, table: Table) -> None:
         self._session = session
         self._table = table
-        self._ddl = ddl_of(table.columns)
+        self._type = stored_type(table.columns)
         self._at: Contents | None = None
         self._rows: pa.Table | None = None
         self._held: pa.Table | None = None
@@ -82,7 +83,7 @@ class TableState:
             return self._hinted(self._base)
         key, names = list(self._table.key), self._names
         changed = frame_of(self._session, self._overlay.select(key))
-        newest = frame_of(self._session, self._overlay.filter(_is_present(self._overlay)).select(names), self._ddl)
+        newest = frame_of(self._session, self._overlay.filter(_is_present(self._overlay)).select(names), self._type)
         unchanged_rows = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
         return self._hinted(unchanged_rows.unionByName(newest))
 
@@ -161,7 +162,7 @@ class TableState:
         return [column.name for column in self._table.columns]
 
     def _frame_of(self, rows: pa.Table) -> DataFrame:
-        frame = frame_of(self._session, rows, self._ddl)
+        frame = frame_of(self._session, rows, self._type)
         return (
             frame if rows.num_rows <= ONE_TASK_ROWS else frame.coalesce(self._session.sparkContext.defaultParallelism)
         )

@@ -12,6 +12,7 @@ from kappa.operators.timed.late import late_records, no_late_records
 from kappa.slices.rows.effects import conformed
 from kappa.spark.pickling import send_by_value
 from kappa.topology import Slice, Topology
+from kappa.topology.slice import in_own_case
 from kappa.topology.times.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def call_step(topology: Topology, slice: Slice) -> dict[str, DataFrame]:
             "return or raise an error.",
             code=str(error.code),
         ) from error
-    effects = _with_operators(topology, slice, returned or {})
+    own = {name: in_own_case(rows) if hasattr(rows, "schema") else rows for name, rows in (returned or {}).items()}
+    effects = _with_operators(topology, slice, own)
     declared = {member.name for member in (*topology.appends, *topology.tables)}
     if set(effects) != declared:
         raise TopologyError(

@@ -295,8 +295,8 @@ def local_session(name: str = "tests") -> SparkSession:
     return build_session(Config.from_env(), name)
 
 
-def frame_of(session: SparkSession, rows: pa.Table, schema: str | StructType | None = None) -> DataFrame:
-    """A DataFrame of rows in memory.
+def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """A DataFrame of rows in memory; whatever is within their values may be null.
 
     A few of them are in one task, and so is what is made of several such frames: rows of one task are in every
     partitioning that a step asks for, and Spark moves none of them between two.
@@ -305,11 +305,25 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: str | StructType | N
 
     Args:
         rows: the rows.
-        schema: Spark DDL, or the type of a row; None takes what the Arrow types say.
+        schema: the type of a row; None takes what the Arrow types say.
     """
-    held = rows if rows.num_rows else rows.schema.empty_table()
+    import pyarrow as pa
+
+    held = rows.cast(pa.schema([(field.name, _loose(field.type)) for field in rows.schema]))
+    held = held if held.num_rows else held.schema.empty_table()
     frame = session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
     return frame.coalesce(1) if rows.num_rows <= ONE_TASK_ROWS else frame
+
+
+def _loose(kind: pa.DataType) -> pa.DataType:
+    """The type without NOT NULL: a null STRUCT has a null in each of its fields, and a cast takes that for theirs."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _loose(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _loose(kind.item_type))
+    return pa.list_(_loose(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def broadcast_bytes(session: SparkSession) -> int:

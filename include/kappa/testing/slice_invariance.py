@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -125,7 +126,16 @@ def _results(
             results[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
     order = ("_topic", "_partition", "_offset")
     results["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
-    return results
+    return {what: _comparable(rows) for what, rows in results.items()}
+
+
+def _comparable(value: Any) -> Any:
+    """A value with a text for NaN, which equals nothing, not even itself."""
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(item) for item in value]
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _as_declared(

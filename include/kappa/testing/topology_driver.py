@@ -20,7 +20,7 @@ from kappa.replay.chains import Final
 from kappa.slices import state
 from kappa.slices.input.records import in_memory
 from kappa.slices.rows.contract import check_rows
-from kappa.slices.rows.effects import collect, conformed, held
+from kappa.slices.rows.effects import collect, conformed, held, stored_type
 from kappa.slices.rows.final_times import final_times, promised
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
@@ -359,7 +359,7 @@ class TopologyDriver:
         if name not in self._tables:
             return self._session.createDataFrame([], ddl_of(columns)).coalesce(1)
         rows = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
-        return frame_of(self._session, rows.select([column.name for column in columns]), ddl_of(columns))
+        return frame_of(self._session, rows.select([column.name for column in columns]), stored_type(columns))
 
 
 def _sorted(rows: list[dict[str, Any]], order: Iterable[str]) -> list[dict[str, Any]]:

@@ -193,7 +193,9 @@ def _check_names(names: Sequence[str], what: str, ddl: str) -> None:
     lower = [name.lower() for name in names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
-        raise TopologyError(f"The schema of {what} names {twice} more than once (case does not count).", ddl=ddl)
+        raise TopologyError(
+            f"The schema of {what} names {twice} more than once (case does not count). Rename one.", ddl=ddl
+        )
     odd = [name for name in names if not name or any(unicodedata.category(char) in ("Cc", "Cs") for char in name)]
     if odd:
         raise TopologyError(

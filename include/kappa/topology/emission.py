@@ -14,6 +14,8 @@ Cuts = Literal["any", "time", "equal"]
 #: its place says too. ``partner``: with a later record than that of its place, so that what comes first is a matter of
 #: cuts.
 Comes = Literal["record", "frontier", "partner"]
+#: The record of a pair's right row: pairs of one left record may come in several slices.
+PARTNER = "_partner"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +35,7 @@ class Emission:
         cuts: see :data:`Cuts`.
         deletes: whether a row may delete its key, so that rows cannot be appended as they are.
         comes: see :data:`Comes`.
+        is_paired: whether rows of one record come in several slices, so that :data:`PARTNER` tells them apart.
     """
 
     operator: str
@@ -44,6 +47,7 @@ class Emission:
     cuts: Cuts = "any"
     deletes: bool = False
     comes: Comes = "record"
+    is_paired: bool = False
 
 
 def strictest(cuts: Iterable[Cuts]) -> Cuts:

@@ -16,7 +16,7 @@ from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Table
 from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
 from kappa.topology.revisions import revised
-from kappa.topology.slice import Slice, with_mark
+from kappa.topology.slice import Slice, in_own_case, with_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,7 +102,8 @@ class Operator(Generic[R]):
             )
         if len(rows) > len(self.inputs):
             raise TopologyError(f"{self.what} has {len(self.inputs)} inputs but was called with {len(rows)}.")
-        passed = (*rows, *(None for _ in self.inputs[len(rows) :]))
+        step_rows = (None if one is None else in_own_case(one) for one in rows)
+        passed = (*step_rows, *(None for _ in self.inputs[len(rows) :]))
         frames = tuple(one.frame(slice, frame) for one, frame in zip(self.inputs, passed, strict=True))
         outcome = self.compute(slice, frames)
         slice.calls.results[self] = outcome.result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
 from kappa.topology.earlier_code import refuse
-from kappa.topology.emission import Comes, Cuts, Emission, latest, strictest
+from kappa.topology.emission import PARTNER, Comes, Cuts, Emission, latest, strictest
 from kappa.topology.members import Source, Table
 from kappa.topology.members.descriptions import described
 from kappa.topology.slice import MARK, Slice
@@ -34,6 +34,7 @@ class RowsInput:
         is_shaped: whether a column comes from the step, which then has to pass the rows.
         is_whole: whether the step may not select among them.
         is_stream: whether each row counts as one; otherwise they are of a table, and some delete its rows.
+        is_kept: whether a state holds the rows by their records.
     """
 
     operator: str
@@ -42,6 +43,7 @@ class RowsInput:
     is_shaped: bool
     is_whole: bool = False
     is_stream: bool = True
+    is_kept: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -57,6 +59,11 @@ class RowsInput:
     def is_emitted(self) -> bool:
         """Whether another operator emits the rows, so that rows of one record may come in several slices."""
         return any(isinstance(one, Emission) for one in self.of)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether rows of one record come in several slices, see :attr:`kappa.topology.emission.Emission.is_paired`."""
+        return any(one.is_paired for one in self.of if isinstance(one, Emission))
 
     @property
     def cuts(self) -> Cuts:
@@ -104,6 +111,12 @@ class RowsInput:
         rows = self._frame(slice, passed)
         if self.is_stream:
             check_stream(rows.columns, self.operator)
+        if self.is_kept and self.is_paired and PARTNER not in rows.columns:
+            raise TopologyError(
+                f"{self.operator} keeps {' and '.join(map(mark_of, self.of))} by their records, and they are without "
+                f"{PARTNER}, which distinguishes the pairs of one record: of two that wait, one would be lost. Keep "
+                "that column where the step selects."
+            )
         return rows
 
     def check_unshaped(self) -> None:
@@ -114,21 +127,6 @@ class RowsInput:
         """
         if self.is_stream:
             check_stream({mark for one in self.of for mark in _marks(one)}, self.operator)
-
-    def check_told_apart(self) -> None:
-        """Check that a state which holds rows by their records tells those of several operators apart.
-
-        Raises:
-            TopologyError: two operators may emit final rows with the place of one record.
-        """
-        final = [one for one in self.of if isinstance(one, Emission) and one.comes == "frontier"]
-        for one, other in combinations(final, 2):
-            if set(one.topics) & set(other.topics):
-                refuse(
-                    f"{self.operator} keeps rows by their records, and those of {one.operator} and of {other.operator} "
-                    "may have one record: of two rows that wait, one would be lost. Join each of them by an operator "
-                    "of its own."
-                )
 
     def _frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
         """The rows of a slice, unchecked by what they mean."""
@@ -226,7 +224,9 @@ class TableInput:
         return changes
 
 
-def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_stream: bool = True) -> RowsInput:
+def rows_input(
+    of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_stream: bool = True, is_kept: bool = False
+) -> RowsInput:
     """An input of an operator.
 
     Args:
@@ -235,9 +235,11 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_s
         rows: Spark DDL of the rows; empty for all columns of the input. Further columns come from the step.
         is_timed: whether the operator needs event time.
         is_stream: whether each row counts as one; otherwise they are of a table, and some delete its rows.
+        is_kept: whether a state holds the rows by their records.
 
     Raises:
-        TopologyError: ``of`` is something else, or has no event time although the operator needs it.
+        TopologyError: ``of`` is something else, or has no event time although the operator needs it; or rows are kept,
+            and two parts of them may have the place of one record.
     """
     each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
     odd = [one for one in each if not isinstance(one, Source | Emission)] or ([] if each else [of])
@@ -249,10 +251,35 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool, is_s
     for one in each:
         if is_timed and _behind(one) is None:
             raise TopologyError(f"{operator} needs event time, and {mark_of(one)} has none. {_way_to_time(one)}")
+    if is_kept:
+        _check_told_apart(each, operator)
     ddl = rows or _same(each, operator)
     there = {(column.name, column.type) for column in _columns(each[0])}
     is_added = any((one.name, one.type) not in there for one in columns_of(ddl, f"the rows of {operator}"))
-    return RowsInput(operator=operator, of=each, rows=ddl, is_shaped=is_added and len(each) == 1, is_stream=is_stream)
+    return RowsInput(
+        operator=operator,
+        of=each,
+        rows=ddl,
+        is_shaped=is_added and len(each) == 1,
+        is_stream=is_stream,
+        is_kept=is_kept,
+    )
+
+
+def _check_told_apart(each: Sequence[Source | Emission], operator: str) -> None:
+    """Check that a state which holds rows by their records tells those of several inputs apart.
+
+    Raises:
+        TopologyError: two of them may have the place of one record.
+    """
+    for one, other in combinations(each, 2):
+        comes = [part.comes if isinstance(part, Emission) else "record" for part in (one, other)]
+        # A pair also has its partner. The place of a final row may be that of a record which came out of order.
+        if "frontier" in comes and "partner" not in comes and set(_topics(one)) & set(_topics(other)):
+            refuse(
+                f"{operator} keeps rows by their records, and {mark_of(one)} and {mark_of(other)} may have one record: "
+                "of two rows that wait, one would be lost. Join each of them by an operator of its own."
+            )
 
 
 def check_stream(columns: Collection[str], operator: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
+from kappa.topology.reserved import is_reserved
 from kappa.topology.times.event_time import Frontier, least
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ MARK = "kappa.of"
 def with_mark(rows: DataFrame, what: str) -> DataFrame:
     """Rows with a mark of their origin, which filters and selections keep."""
     return rows.withMetadata("_offset", {MARK: what}) if "_offset" in rows.columns else rows
+
+
+def in_own_case(rows: DataFrame) -> DataFrame:
+    """Rows of a step whose SQL may write the platform's columns in another case, such as ``_DELETED``: Spark knows no
+    difference, while a name is looked up in its own case.
+    """
+    names = {name: name.lower() for name in rows.columns if name != name.lower() and is_reserved(name)}
+    return rows.withColumnsRenamed(names) if names else rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,8 @@ def topic_records(
 ) -> Iterator[Record]:
     """Records of a topic output in the order of emission: by the places of rows, within a place by key, then by value.
 
-    A deleted row sends a null value. Rows of a table have no place and keep their order.
+    A deleted row sends a null value, and nothing if it has no key of the topic. Rows of a table have no place and keep
+    their order.
 
     Args:
         topic: the topic output.
@@ -61,6 +62,7 @@ def topic_records(
     records = (
         Record(target, key, value, None, time)
         for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True)
+        if key is not None or value is not None
     )
     shared = _is_at_place_before(rows) if has_places else pa.array([], pa.bool_())
     yield from _by_content(records, shared.to_pylist()) if pc.any(shared).as_py() else records

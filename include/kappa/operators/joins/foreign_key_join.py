@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.joins.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
-from kappa.operators.joins.joined_tables import TableChanges, tables_operator
+from kappa.operators.joins.joined_tables import TableChanges, check_whole_key, tables_operator
 from kappa.operators.keys import Key
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, names_of, quoted
@@ -74,6 +74,7 @@ def foreign_key_join(
     what = label(_NAME, table)
     lefts, rights = table_input(left, what), table_input(right, what)
     join = _join(left_rows or lefts.rows, right_rows or rights.rows, lefts.table.key, foreign_key, how)
+    check_whole_key(what, rights, join.columns.right_key)
     return tables_operator(_NAME, join, lefts, rights, table)
 
 

@@ -9,10 +9,11 @@ from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.joins.join_columns import How, JoinColumns, JoinKey, join_columns
-from kappa.operators.joins.join_side import PARTNER, PLACE, Side, identity
+from kappa.operators.joins.join_side import PLACE, Side, identity
 from kappa.operators.timed.late import late_records, late_rows
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
+from kappa.topology.emission import PARTNER
 from kappa.topology.operator import Outcome, label
 from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
@@ -53,7 +54,8 @@ def interval_join(
 
     Columns: those of the left side, then those of the right one without its key; a right column whose name the left
     side also has ends in ``_right``. With ``outer``, the key of a right row has the left name. Emitted rows also carry
-    ``_event_time``, the later of both times, and the place of the left record. The place of a row without a partner
+    ``_event_time``, the later of both times, the place of the left record, and ``_partner``, which tells the pairs of
+    one record apart: a further join needs it, so a step keeps it where it selects. The place of a row without a partner
     begins with the time at which it became final, the end of its reach.
 
     A row is refused when its time is before its own frontier at the record. Other rows that arrive out of order are
@@ -94,10 +96,9 @@ def interval_join(
     """
     what = label(_NAME, *tables)
     lefts, rights = (
-        rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows))
+        rows_input(of, what, rows=rows, is_timed=True, is_kept=True)
+        for of, rows in ((left, left_rows), (right, right_rows))
     )
-    for one in (lefts, rights):
-        one.check_told_apart()
     columns = join_columns(
         what=_NAME,
         left=lefts.rows,

@@ -13,6 +13,7 @@ from kappa.operators.timed.late import IS_IN_TIME, IS_LATE
 from kappa.operators.timed.windowed import later
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, quote, quoted
+from kappa.topology.emission import PARTNER
 from kappa.topology.times.event_time import Frontier, Reach
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ PLACE = (*ORDER, "_event_time")
 RECORD = ("_topic", "_partition", "_offset")
 #: The number of a row among those of its record: a step may make several of one record, with one key or without.
 ROW = "_row"
-#: The record of a pair's right row: pairs of one left record may come in several slices.
-PARTNER = "_partner"
 #: The columns that identify the rows of a record in one slice: for rows of an operator, those final at one time or of
 #: one partner.
 EMITTED = (*RECORD, "_order_timestamp", PARTNER)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.operators.bound import TableOperator
 from kappa.topology import Slice, Table
+from kappa.topology.earlier_code import refuse
 from kappa.topology.operator import Outcome
 from kappa.topology.operator_inputs import TableInput
 
@@ -39,6 +41,20 @@ class TablesJoin(Protocol):
         self, left: DataFrame, right: DataFrame, *, left_before: DataFrame, right_before: DataFrame, before: DataFrame
     ) -> TableChanges:
         """The changes of the result from those of both tables."""
+
+
+def check_whole_key(what: str, side: TableInput, names: Sequence[str]) -> None:
+    """Check that the whole key of a table is compared: of its rows with equal values, only one would be in the result.
+
+    Raises:
+        TopologyError: other columns are compared.
+    """
+    if set(names) != set(side.table.key):
+        refuse(
+            f"{what} compares {list(names)} of table {side.table.name!r}, whose key is {list(side.table.key)}: of its "
+            "rows with the same values the result would have only one. Compare all of its key, and no other column; "
+            "or keep a table by the columns that are compared."
+        )
 
 
 def tables_operator(

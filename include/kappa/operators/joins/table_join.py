@@ -87,16 +87,14 @@ def table_join(
     """
     names = names_of(tables)
     what = label(_NAME, *names)
-    lefts = rows_input(left, what, rows=left_rows, is_timed=True)
+    lefts = rows_input(left, what, rows=left_rows, is_timed=True, is_kept=True)
     shared = versions if isinstance(versions, VersionsOperator) else None
     _check_tables(what, shared, names, version_rows)
     if isinstance(versions, VersionsOperator):
         of_table, right = versions.read, versions.schema
     else:
-        of_table = rows_input(versions, what, rows=version_rows, is_timed=True, is_stream=False)
+        of_table = rows_input(versions, what, rows=version_rows, is_timed=True, is_stream=False, is_kept=True)
         right = of_table.rows
-    for one in (lefts, of_table):
-        one.check_told_apart()
     waiting_table, *own = names
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=right, key=key, how=how, allowed=("inner", "left"), of_streams=True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.joins.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
-from kappa.operators.joins.joined_tables import TableChanges, tables_operator
+from kappa.operators.joins.joined_tables import TableChanges, check_whole_key, tables_operator
 from kappa.topology import Table
 from kappa.topology.ddl import Column, ddl_of, quote, quoted
 from kappa.topology.operator import label
@@ -89,6 +89,8 @@ def table_table_join(
         how=how,
         allowed=("inner", "left", "outer"),
     )
+    for side, names in ((lefts, columns.left_key), (rights, columns.right_key)):
+        check_whole_key(what, side, names)
     return tables_operator(_NAME, TableTableJoin(columns=columns), lefts, rights, table)
 
 

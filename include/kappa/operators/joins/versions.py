@@ -190,8 +190,7 @@ def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsO
         '`id` STRING, `item` STRING NOT NULL, `price` DECIMAL(12, 2)'
     """
     what = label(_NAME, table)
-    read = rows_input(of, what, rows=rows, is_timed=True, is_stream=False)
-    read.check_told_apart()
+    read = rows_input(of, what, rows=rows, is_timed=True, is_stream=False, is_kept=True)
     columns = own_columns(read.rows, f"the input of {_NAME}")
     keys = found_columns(columns, names_of(key), f"the input of {_NAME}")
     present = tuple(replace(column, nullable=column.nullable and column.name not in keys) for column in columns)

@@ -15,7 +15,7 @@ from kappa.operators.parts import Part, Types
 from kappa.operators.sequence import in_order
 from kappa.operators.timed.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.timed.sessions import SessionWindow, sessions_of
-from kappa.operators.timed.windowed import check_names
+from kappa.operators.timed.windowed import check_names, length
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
 from kappa.topology.emission import Cuts
@@ -251,7 +251,8 @@ def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Dedupli
             f"deduplicate of {list(names)}: emit={emit!r} with within={within!r} does not fit. Without a within, "
             "repetitions have no end to wait for. Use emit='first', or emit='final' with a within."
         )
-    within_ms = None if within is None else milliseconds(within, "deduplicate: within")
+    as_ms = length if emit == "final" else milliseconds  # a run has a length
+    within_ms = None if within is None else as_ms(within, "deduplicate: within")
     sessions = None if emit == "first" or within is None else _sessions(rows, keys, within)
     return Deduplicate(rows=rows, key=names, within_ms=within_ms, sessions=sessions)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from kappa.topology.times.event_time import LATE_RECORDS
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from kappa.topology.emission import Emission
 
@@ -66,7 +66,7 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             )
         is_part = isinstance(member, Append) and column.name in member.partition_by
         plain = F.col(quote(column.name))
-        own = plain.cast(stored_type(column)).alias(column.name) if column.name in marked else plain
+        own = plain.cast(stored_type([column])[0].dataType).alias(column.name) if column.name in marked else plain
         expressions.append(F.expr(partition_values.as_kept(column)) if is_part else own)
     if isinstance(member, Table):
         expressions.append(F.expr(f"{is_deleted(frame)} AS _deleted"))
@@ -77,14 +77,14 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
     return frame.select(*expressions)
 
 
-def stored_type(column: Column) -> DataType:
-    """The type of a column as Delta has it: whatever is within its values may be null.
+def stored_type(columns: Iterable[Column]) -> StructType:
+    """The type of rows as Delta has it: whatever is within their values may be null.
 
     Spark casts nothing that may be null to a field that is NOT NULL.
     """
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(delta_schema([column]))).fields[0].dataType
+    return StructType.fromJson(json.loads(delta_schema(columns)))
 
 
 def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataFrame], DataFrame]:

@@ -11,6 +11,7 @@ from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, column_names, columns_of, is_numeric
 from kappa.topology.emission import Cuts, Emission
+from kappa.topology.revisions import operator_of
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.times.event_time import Reach
 
@@ -79,7 +80,8 @@ class Table:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns of a row."""
-        return columns_of(self.schema, f"table {self.name!r}")
+        beside = f", with what {operator_of(self.made_by)} keeps beside your columns," if self.made_by else ""
+        return columns_of(self.schema, f"table {self.name!r}{beside}")
 
     @property
     def results(self) -> tuple[Column, ...]:

@@ -32,7 +32,8 @@ class Topic:
 
     Attributes:
         name: the topic's name.
-        of: name of the append output or table whose rows are sent; a deleted key sends a null value.
+        of: name of the append output or table whose rows are sent; a deleted key sends a null value, or nothing if the
+            topic has another key, which the deleted row lacks.
         columns: columns of the value. Empty for all; for an operator's table all except internal ones.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
         on_replay: the effect of a replay on readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
