@@ -135,7 +135,7 @@ class World:
         """A live epoch of three slices, and a candidate that was verified."""
         story = TopologyStory(config=self.config, name=NAME, partitions=1, topic=TOPIC, shapes=SHAPES)
         now = clock.now()
-        story.begin(1, now, topic_ids={TOPIC: "id-1"}, **plan)
+        story.begin(1, now, **{"topic_ids": {TOPIC: "id-1"}, **plan})
         story.move(1, None, 0, now)
         story.ledger(1, steady(now, 3))
         if stages:
@@ -271,7 +271,9 @@ def savepoint(world: World) -> None:
 
 def set_aside(world: World) -> None:
     world.deploy()
-    story = world.story(code=code.store(world.config.lake, world.config.topologies, NAME))
+    with Broker(world.config.bootstrap_servers) as broker:
+        ids = broker.topic_ids([TOPIC])
+    story = world.story(code=code.store(world.config.lake, world.config.topologies, NAME), topic_ids=ids)
     end = Ledger(story.paths(1).ledger).state().position[TOPIC, 0]
     producer = Producer(plain_settings(world.config.bootstrap_servers))
     for _ in range(end + 3):

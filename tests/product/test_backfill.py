@@ -13,11 +13,12 @@ from support.amounts import BEGIN, DAY, AmountsMixin, doubled
 from support.epochs import Lab, lab
 
 from kappa import control, serving
+from kappa.control import set_aside_listings, setting_aside
 from kappa.control import upgrade as upgrading
 from kappa.control.backfills import backfill, backfill_plan
 from kappa.delta import tables
 from kappa.driver.replacements import replacement
-from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
+from kappa.errors import DataLossError, DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
 from kappa.offsets.vector import joins
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
@@ -425,3 +426,10 @@ def test_an_interval_over_a_gap_between_archive_and_log_is_refused(amounts: Amou
     (finding,) = amounts.propose(1, 4).refusals
     assert (finding.code, finding.numbers["partition"], finding.numbers["first"]) == ("backfill-records-gone", 1, 180)
     assert not amounts.propose(1, 2).refusals
+    live = amounts.record().live
+    assert live is not None and amounts.stop(live) == []
+    amounts.kafka.delete_topics([amounts.topic])
+    subject = setting_aside.subject(amounts.config, amounts.name, None, None, 0)
+    for look in (lambda: amounts.propose(1, 2), lambda: set_aside_listings.named(amounts.config, subject, [200])):
+        with pytest.raises(DataLossError, match="do not create the topic again"):
+            look()

@@ -21,6 +21,7 @@ from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.record import code as code_store
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import begun
+from kappa.slices.places import check_topics
 from kappa.slices.run import MASK
 from kappa.topology import Topology, registry
 from kappa.topology.masking import fingerprint
@@ -115,7 +116,8 @@ def failing(
 
 
 def _check_log(broker: Broker, about: Subject, offsets: Sequence[int]) -> None:
-    """Raise where the topic has no such partition, or its log holds none of these offsets yet or any more."""
+    """Raise where the topic is another one, has no such partition, or its log holds none of these offsets."""
+    check_topics(broker, {about.topic: about.topic_id})
     lows, ends, at = broker.low_watermarks([about.topic]), broker.stable_offsets([about.topic]), about.partition
     first, end = lows.get(about.topic, at), ends.get(about.topic, at)
     if first is None or end is None:

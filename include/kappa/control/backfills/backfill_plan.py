@@ -29,6 +29,7 @@ from kappa.replay.findings import Finding, refusals
 from kappa.replay.proof.determinism import Twice
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.input.cuts import time_index
+from kappa.slices.places import check_topics
 from kappa.topology import registry
 from kappa.topology.revisions import operator_of
 from kappa.verify.inspection import dependencies
@@ -73,6 +74,7 @@ def propose(
         UsageError: the interval ends before it begins.
         UnknownTopologyError: the topology has no live epoch.
         CodeError: the code that the epoch runs is not in the lake.
+        DataLossError: a topic was deleted or recreated since the epoch began.
         BrokerUnreachableError: Kafka does not answer.
     """
     if end <= begin:
@@ -126,6 +128,7 @@ def _located(
     position, topics = state.position, state.position.topics
     times = {member.name: member.time for member in members}
     with Broker(config.bootstrap_servers) as broker:
+        check_topics(broker, state.commits[0].detail["topic_ids"])
         archives = [Archive(config.lake, topic) for topic in topics]
         facts = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
         low, topic_ids = broker.low_watermarks(topics), broker.topic_ids(topics)
