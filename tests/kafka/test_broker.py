@@ -420,6 +420,25 @@ def test_a_sample_is_the_first_few_records_of_each_nonempty_partition(kafka: Bro
     assert kafka.sample([Offsets({name: {0: 300}})], ends)[0] == {}, "aborted records and markers are none"
 
 
+def test_records_that_go_after_kafkas_answer_about_a_time_are_no_failure(
+    kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    send(kafka, name, *[b"v"] * 300, times_ms=range(300))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    confirmed, removals = offsets_for_times.Confirmer.first_records, [200, 250]
+
+    def removed_first(confirmer: offsets_for_times.Confirmer, *arguments: Any) -> dict[tuple[str, int], int]:
+        if removals:
+            for answer in admin.delete_records([TopicPartition(name, 0, removals.pop(0))]).values():
+                answer.result()
+        return confirmed(confirmer, *arguments)
+
+    monkeypatch.setattr(offsets_for_times.Confirmer, "first_records", removed_first)
+    assert kafka.first_at_or_after(iter([name]), 100) == {(name, 0): 250}
+    assert removals == []
+
+
 def test_the_settings_of_a_broker_are_read_with_their_defaults(kafka: Broker) -> None:
     config = kafka.broker_config()
     assert config["log.retention.check.interval.ms"] == "300000"

@@ -10,7 +10,7 @@ from typing import Self
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec
 
-from kappa.errors import TopologyError
+from kappa.errors import DataLossError, TopologyError
 from kappa.kafka import topic_creation
 from kappa.kafka.admin import Admin
 from kappa.kafka.committer import Committer, is_settling
@@ -384,7 +384,13 @@ class Broker:
         if self._confirmer is None:
             self._confirmer = Confirmer(self.bootstrap_servers)
         candidates = {at: o for at, o in answers.items() if o >= 0}
-        return end, self._confirmer.first_records(candidates, end, timestamp_ms, since)
+        try:
+            return end, self._confirmer.first_records(candidates, end, timestamp_ms, since)
+        except DataLossError:
+            low = self.low_watermarks(described)
+            if all(offset >= (low.get(*at) or 0) for at, offset in candidates.items()):
+                raise
+            return self._first_records(described, timestamp_ms, since)  # retention removed records since the answer
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         if name not in self.topics(name):
