@@ -109,7 +109,8 @@ def test_a_file_that_does_not_arrive_whole_leaves_the_old_one(place: Place) -> N
         raise ZeroDivisionError
 
     put(place, "file")
-    with pytest.raises(Exception, match=r"ZeroDivisionError|^$"):
+    # A server may refuse to end an upload whose parts still arrive; that is then the error.
+    with pytest.raises(Exception, match=r"ZeroDivisionError|^$|does not answer"):
         place.store.receive(place.file("file"), broken(), 3 * PIECE_BYTES)
     assert (place.store.get(place.file("file")), place.names()) == (b"file", ["file"])
 

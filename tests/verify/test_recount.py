@@ -175,6 +175,7 @@ def test_the_command_prints_the_problems_and_fails(
     certificate = SimpleNamespace(complete=True, render=lambda: ["complete"], to_json=lambda: '{"complete": true}')
     monkeypatch.setenv("KAPPA_LAKE", epoch.paths.lake)
     monkeypatch.setattr(control, "certify", lambda *_: certificate)
+    monkeypatch.setattr(control, "check_name", lambda *_: None)
     monkeypatch.setattr(serving, "resolve", lambda *_: 1)
     monkeypatch.setattr(TopologyRecord, "epoch", lambda *_: None)
     topics = Recount(epoch=1, problems=(), read=("topic moves",), unread=())
