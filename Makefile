@@ -8,6 +8,8 @@ SEED ?= $(shell date -u +%Y%m%d)
 # A process that dies ends the run: its replacement gets one group of tests and then waits for ever (xdist 3.8).
 TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --timeout 600
 export PYTHONPATH := $(CURDIR)/include
+# Hundreds of processes load numpy, and none of them multiplies matrices: its threads would wait for work by turning.
+export OPENBLAS_NUM_THREADS := 1
 # Images of containers set it for their own layers: here every command and every driver would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,6 +25,8 @@ demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EX
 browser:
 	@scripts/bootstrap browser
 
+# Brokers of tests live for seconds or minutes: compiling their code for speed took a fifth of the time of some modules.
+test: export KAFKA_JVM_PERFORMANCE_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airflow
 	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
 

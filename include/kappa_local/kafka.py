@@ -151,6 +151,8 @@ def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) 
 def command(data_dir: Path, *, heap: str = "512m", cache: Path = DEFAULT_CACHE) -> list[str]:
     """The command line of the broker whose ``data_dir`` is prepared.
 
+    ``KAFKA_JVM_PERFORMANCE_OPTS`` counts as in Kafka's own scripts: options of the JVM in place of these.
+
     Raises:
         ConfigError: no Java, or the jars cannot be fetched.
     """
@@ -159,8 +161,7 @@ def command(data_dir: Path, *, heap: str = "512m", cache: Path = DEFAULT_CACHE) 
         str(find_java()),
         f"-Xmx{heap}",
         "-Xms128m",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
+        *(os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS") or "-XX:+UseG1GC -XX:MaxGCPauseMillis=20").split(),
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={data_dir / 'log4j2.xml'}",
