@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -475,14 +475,20 @@ def test_addresses_follow_the_mount_point_of_the_application(full: Config) -> No
     assert f'href="/dags/cutover__{NAME}"' in html, "Airflow's own pages are beside the mount"
 
 
-def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
+def masked_candidate(config: Config, now: datetime) -> TopologyStory:
+    """A live epoch and a candidate with its report, both with masked columns."""
     masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
-    story, now = TopologyStory(config=empty, name=NAME, masked=masked), clock.now()
+    story = TopologyStory(config=config, name=NAME, masked=masked)
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
     story.begin(2, now, live=1, stages=CANDIDATE, report=report())
     story.ledger(2, steady(now, 3))
+    return story
+
+
+def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
+    masked_candidate(empty, clock.now())
     secrets = ("1324.5000", "C0451882", "8,407,112")
     text = page(empty, f"/topologies/{NAME}/2")
     assert not [value for value in secrets if value in text], "columns that were declared after the report was made"
@@ -493,14 +499,9 @@ def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
 
 @pytest.mark.parametrize("loss", ["the epochs of the report", "the ledger of the live epoch"])
 def test_masked_values_stay_withheld_when_the_epochs_of_a_report_are_gone(empty: Config, loss: str) -> None:
-    masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
-    story, now = TopologyStory(config=empty, name=NAME, masked=masked), clock.now()
-    story.begin(1, now)
-    story.move(1, None, 0, now)
-    story.ledger(1, steady(now, 3))
-    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
-    story.ledger(2, steady(now, 3))
-    secrets = ("1324.5000", "C0451882", "8,407,112")
+    now = clock.now()
+    story = masked_candidate(empty, now)
+    secrets: tuple[str, ...] = ("1324.5000", "C0451882", "8,407,112")
     if loss == "the ledger of the live epoch":
         shutil.rmtree(story.paths(1).ledger)
         secrets += ("gold",)
