@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, say, say_json, show
+from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config_of, say, say_json, show
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
 
@@ -40,8 +40,7 @@ def approve(
     """
     from kappa.record.epochs import epochs_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     number = epoch if epoch is not None else epochs_of(settings.lake).record(topology).candidate_epoch()
     terms = control.approval_terms(settings, topology, number)
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
@@ -73,8 +72,7 @@ def approve(
 
 def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Reject a verified epoch: it does not go live, its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = control.reject.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} was rejected")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kappa import control
 from kappa.acts import Act, Effect
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, plain, say, say_json, show
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config_of, plain, say, say_json, show
 from kappa.offsets.notation import local_time, parsed_time
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def backfill(
     from kappa.control.backfills import backfill_plan
     from kappa.spark.session import LazySession
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     first, last = (parsed_time(text) if zone is None else local_time(text, zone) for text in (begin, end))
     progress = (lambda _: None) if json else (lambda line: say(f"  {line}"))
     with ExitStack() as stack:

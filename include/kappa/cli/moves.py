@@ -20,6 +20,7 @@ from kappa.cli.options import (
     Wait,
     actor,
     config,
+    config_of,
     say,
     say_json,
     show,
@@ -108,8 +109,7 @@ def stop(
     topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", execute: Execute = False, wait: Wait = True
 ) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` continues from there."""
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = control.stop.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, wait=wait)
     if not execute:
         show(act, otherwise="the driver is stopped, or is stopping")
@@ -217,8 +217,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
     """Abort a candidate and remove what it left. The live epoch is not touched."""
     from kappa.record.epochs import epochs_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = control.abort.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} is gone")
@@ -231,8 +230,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
 
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Remove a retired epoch permanently: no rollback to it is possible any more. A live epoch is refused."""
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = control.retire.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"epoch {epoch} of {topology} is gone")

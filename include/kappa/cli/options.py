@@ -64,6 +64,19 @@ def config() -> Config:
     return Config.from_env()
 
 
+def config_of(*topologies: str) -> Config:
+    """Settings of this process, for a command about topologies.
+
+    Raises:
+        UnknownTopologyError: there is none of such a name; the message has the nearest.
+    """
+    from kappa import control
+
+    settings = config()
+    control.check_name(settings, *topologies)
+    return settings
+
+
 def actor() -> str:
     """The user that runs the command, for the history: the system's user of the process, whatever variables say."""
     number = os.getuid()

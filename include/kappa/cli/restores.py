@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config_of, say, say_json, show
 
 
 def register(app: typer.Typer) -> None:
@@ -26,8 +25,7 @@ def restore(
     from kappa.control import restore as restoring
     from kappa.record.foreign_writes import described
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = restoring.restore.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason)
     restoration = act.make() if execute else act.outcome()
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show, table
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, config_of, say, say_json, show, table
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
 AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; by default all.")]
@@ -34,8 +34,7 @@ def create(
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
     from kappa.record import savepoints
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = savepoints.create.planned(settings, topology, name, seq=seq, actor=actor(), reason=reason)
     if not execute:
         show(act, otherwise=f"savepoint {name} of {topology} exists", json=json, savepoint=act.outcome())
@@ -84,8 +83,7 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     """Remove a savepoint's name. Its files are then kept no longer than those of other commits."""
     from kappa.record import savepoints
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     act = savepoints.drop.planned(settings, topology, name, actor=actor(), reason=reason)
     if not execute:
         show(act, json=json, savepoint=act.outcome())

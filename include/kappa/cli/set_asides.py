@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config_of, say, say_json, show
 from kappa.errors import UsageError
 from kappa.offsets import set_asides
 
@@ -68,8 +67,7 @@ def set_aside(
         raise UsageError("--from and --to bound a listing by --failing; --offset names each record.")
     if unreadable and failing:
         raise UsageError("Unreadable records cannot be tried: name them with --offset.")
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     about = setting_aside.subject(settings, topology, epoch, topic, partition)
     if offset:
         listing = set_aside_listings.named(

@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kappa
-from kappa import control
 from kappa.acts import Act
-from kappa.cli.options import Execute, Json, Reason, Wait, actor, completed, config, plain, say, say_json, show, table
+from kappa.cli.options import (
+    Execute,
+    Json,
+    Reason,
+    Wait,
+    actor,
+    completed,
+    config,
+    config_of,
+    plain,
+    say,
+    say_json,
+    show,
+    table,
+)
 from kappa.errors import UsageError
 from kappa.replay.rules import upgrade as upgrade_rules
 
@@ -89,8 +102,7 @@ def _one(
     from kappa.control import upgrade as upgrading
     from kappa.record.epochs import epochs_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     proposal = upgrading.propose(settings, topology, slices=slices)
     if not json:
         say(proposal.render())

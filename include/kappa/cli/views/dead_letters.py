@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa import control
-from kappa.cli.options import Json, Topology, config, say, say_json
+from kappa.cli.options import Json, Topology, config_of, say, say_json
 from kappa.errors import UnknownEpochError, visible
 
 
@@ -32,8 +31,7 @@ def dead_letters(
     from kappa.record.ledger import Ledger
     from kappa.serving.dead_letter_reasons import reasons_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     record = epochs_of(settings.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else record.readable_epoch(number)

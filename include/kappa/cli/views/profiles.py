@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa import control
-from kappa.cli.options import Json, Topology, config, say, say_json, table
+from kappa.cli.options import Json, Topology, config_of, say, say_json, table
 
 
 def register(app: typer.Typer) -> None:
@@ -33,8 +32,7 @@ def profile(
     """
     from kappa.control.profile import profile as profile_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     profile = profile_of(settings, topology, epoch, slices=slices)
     if json:
         say_json(profile)

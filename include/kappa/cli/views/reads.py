@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
+from kappa.cli.options import Json, Topology, completed, config, config_of, say, say_json, table, write_file
 from kappa.cli.views import published
 from kappa.control.deployed import deployed
 from kappa.environments import files
@@ -141,8 +141,7 @@ def lag(topology: Topology, json: Json = False) -> None:
     from kappa import serving
     from kappa.record.ledger import Ledger
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     epoch = serving.resolve(settings, topology)
     state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).begun()
     rows, others = _lag(settings.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
@@ -177,8 +176,7 @@ def diff(
     """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when its verdict is failed."""
     from kappa.verify.report import rendered
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     report = control.diff(settings, topology, epoch)
     text = rendered(report, Format.JSON if json else format)
     if output is None:
@@ -208,8 +206,7 @@ def certify(
     from kappa.serving.published_tables import published_tables
     from kappa.verify.recount import recount
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     report, certificate = None, None
     if not deep:
         certificate = control.certify(settings, topology)
@@ -336,8 +333,7 @@ def path(
     from kappa import serving
     from kappa.record.epochs import epochs_of
 
-    settings = config()
-    control.check_name(settings, topology)
+    settings = config_of(topology)
     snapshot = serving.snapshot(settings, topology)
     if topic or not snapshot.has(name):
         # A name that is neither is refused with the list of tables, which is the longer one; with --topic, with that of
