@@ -332,7 +332,7 @@ def _group(item: pytest.Item) -> str:
         return "airflow"  # never two of it at once: each takes two cores and gigabytes while it starts
     scopes = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}  # type: ignore[attr-defined]
     is_single = "module" not in scopes and any(item.get_closest_marker(mark) for mark in _MARKS_OF_SINGLES)
-    return item.nodeid.replace("/", ".") if is_single else item.path.stem
+    return (item.nodeid if is_single else _test(item.nodeid)[0]).replace("/", ".")
 
 
 def _unmeasured(item: pytest.Item) -> float:

@@ -66,6 +66,19 @@ def test_needs_the_broker():
 def test_comes_after():
     time.sleep(600)
 """
+SHARED = """
+import os, pytest, time
+
+@pytest.fixture(scope="module")
+def dear():
+    with open("made", "a") as made:
+        made.write(f"{os.getpid()}\\n")
+
+@pytest.mark.spark
+@pytest.mark.parametrize("n", range(9))
+def test_shares(dear, n):
+    time.sleep(0.1)
+"""
 PARTS = """
 from pathlib import Path
 import pytest, time
@@ -162,6 +175,12 @@ def test_a_dead_worker_ends_the_run_and_its_test_is_named(run: Callable[..., sub
     output, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
     assert process.returncode == 1, output
     assert "crashed while running" in output and "test_it.py::test_dies" in output
+
+
+def test_what_tests_of_a_module_share_is_made_once(run: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    output, _ = (process := run(SHARED, "-n", "2", "--dist", "loadgroup")).communicate(timeout=120)
+    assert process.returncode == 0 and "9 passed" in output, output
+    assert len((tmp_path / "made").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("processes", [("-n", "2", "--dist", "loadgroup"), ("-n", "0")], ids=["two", "one"])
