@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -18,8 +19,8 @@ NEW = Environment(python="3.11.7", distributions={"pricing": "2.0"})
 
 @pytest.fixture
 def paths(tmp_path: Path) -> EpochPaths:
-    """An epoch without any."""
-    return EpochPaths(lake=str(tmp_path), topology="a.described", epoch=1)
+    """An epoch without any, in a lake of its own: a process remembers files by path, and pytest uses folders again."""
+    return EpochPaths(lake=str(tmp_path / uuid4().hex), topology="a.described", epoch=1)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_one_of_newer_code_is_left_as_it_is(paths: EpochPaths) -> None:
 
 def test_an_environment_goes_with_its_epoch(paths: EpochPaths) -> None:
     lake = Path(paths.lake)
-    Path(paths.root).parent.mkdir()
+    Path(paths.root).parent.mkdir(parents=True)
     before = sorted(lake.rglob("*"))
     files.store(paths, OLD)
     LocalStore().delete_folder(paths.root)

@@ -7,10 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -36,8 +36,9 @@ def mono() -> Monotonic:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path / "heartbeat.json")
+def path(tmp_path: Path) -> str:
+    """A file of this test alone: a process remembers a file by its path, and pytest uses that of a folder again."""
+    return str(tmp_path / f"{uuid4().hex}.json")
 
 
 def own(mono: Monotonic, **values: object) -> Heartbeat:
