@@ -112,6 +112,12 @@ JOINS: dict[str, Callable[[list[Source | Emission]], Any]] = {
     "rows that wait": lambda of: table_join(of, OTHER, key="id", tables=("w", "v"), left_rows=ROWS),
     "versions": lambda of: versions_by(of, key="id", table="v", rows=ROWS),
 }
+#: Operators that emit the rows of their input, by what is read.
+PASSING: dict[str, Callable[[Any], Emission]] = {
+    "totals": lambda of: running_total(of, key="id", total="so_far", table="totals", rows=ROWS).rows,
+    "a lookup": lambda of: lookup(of, OTHER, key="id", table="looked_up", left_rows=ROWS).rows,
+    "rows once": lambda of: deduplicate(of, key="id", within="1 hour", table="seen", rows=ROWS).rows,
+}
 
 
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
@@ -123,6 +129,22 @@ def test_final_rows_and_others_that_may_have_one_record_wait_in_no_join(
         join([HOURS, beside])
     with earlier_code():
         join([HOURS, beside])
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+@pytest.mark.parametrize("passing", PASSING.values(), ids=PASSING)
+def test_rows_that_an_operator_passes_on_keep_their_places(
+    join: Callable[[Any], Any], passing: Callable[[Any], Any]
+) -> None:
+    for beside in (FINAL, ONE):
+        for of in ([passing([HOURS, beside])], [passing(HOURS), beside], [HOURS, passing(beside)]):
+            with pytest.raises(TopologyError, match=r"one would be lost\. Join each of them"):
+                join(of)
+    join([passing([HOURS, OTHER])])
+
+
+def test_what_never_has_one_record_may_wait_in_one_join() -> None:
     others = session_window(OTHER, **COUNT, gap="1 hour").final
     for apart in ([HOURS, others], [HOURS, PAIRS], [HOURS, OTHER]):
-        join(apart)
+        for join in JOINS.values():
+            join(apart)

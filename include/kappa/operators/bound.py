@@ -12,7 +12,7 @@ from kappa.errors import TopologyError
 from kappa.operators.arguments import check_arguments
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of
-from kappa.topology.emission import Comes, Cuts, Emission, latest, strictest
+from kappa.topology.emission import Comes, Cuts, Emission, Places, latest, strictest
 from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Operator
 from kappa.topology.operator_inputs import RowsInput, TableInput
@@ -115,6 +115,7 @@ def emission(
     behind = behind_ms + further if is_timed else None
     depends = strictest([cuts, *(one.cuts for one in inputs)])
     bounds = {column: ms + further for column, ms in (times or {}).items()} if is_timed else {}
+    places = tuple(each for one in inputs for each in one.places)
     own = {column: max(0, ms - behind_ms) for column, ms in (times or {}).items()} if lags is None else lags
     return Emission(
         operator=operator,
@@ -126,6 +127,7 @@ def emission(
         cuts=depends,
         comes=comes or latest(one.comes for one in inputs),
         is_paired=any(one.is_paired for one in inputs) if comes is None else comes == "partner",
+        places=places if comes is None else (Places(of=f"rows of {operator}", topics=topics, comes=comes),),
     )
 
 

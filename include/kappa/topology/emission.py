@@ -18,6 +18,27 @@ Comes = Literal["record", "frontier", "partner"]
 PARTNER = "_partner"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The places of rows in the order of their topics, which an operator that passes rows on leaves as they are.
+
+    Attributes:
+        of: the source, or the rows of an operator, for messages.
+        topics: topics of the records that the rows have the places of.
+        comes: see :data:`Comes`.
+    """
+
+    of: str
+    topics: tuple[str, ...]
+    comes: Comes
+
+    def may_meet(self, other: Places) -> bool:
+        """Whether a row of one may have the place of a row of the other, in another slice."""
+        comes = (self.comes, other.comes)
+        # A pair also has its partner. The place of a final row may be that of a record which came out of order.
+        return "frontier" in comes and "partner" not in comes and not set(self.topics).isdisjoint(other.topics)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Emission:
     """Rows that an operator emits, for an output or another operator.
@@ -36,6 +57,7 @@ class Emission:
         deletes: whether a row may delete its key, so that rows cannot be appended as they are.
         comes: see :data:`Comes`.
         is_paired: whether rows of one record come in several slices, so that :data:`PARTNER` tells them apart.
+        places: the places that the rows have, by where they got them.
     """
 
     operator: str
@@ -48,6 +70,7 @@ class Emission:
     deletes: bool = False
     comes: Comes = "record"
     is_paired: bool = False
+    places: tuple[Places, ...] = ()
 
 
 def strictest(cuts: Iterable[Cuts]) -> Cuts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
 from kappa.topology.earlier_code import refuse
-from kappa.topology.emission import PARTNER, Comes, Cuts, Emission, latest, strictest
+from kappa.topology.emission import PARTNER, Comes, Cuts, Emission, Places, latest, strictest
 from kappa.topology.members import Source, Table
 from kappa.topology.members.descriptions import described
 from kappa.topology.slice import MARK, Slice
@@ -64,6 +64,11 @@ class RowsInput:
     def is_paired(self) -> bool:
         """Whether rows of one record come in several slices, see :attr:`kappa.topology.emission.Emission.is_paired`."""
         return any(one.is_paired for one in self.of if isinstance(one, Emission))
+
+    @property
+    def places(self) -> tuple[Places, ...]:
+        """The places that the rows have, by where they got them."""
+        return tuple(part for one in self.of for part in _places(one))
 
     @property
     def cuts(self) -> Cuts:
@@ -272,13 +277,11 @@ def _check_told_apart(each: Sequence[Source | Emission], operator: str) -> None:
     Raises:
         TopologyError: two of them may have the place of one record.
     """
-    for one, other in combinations(each, 2):
-        comes = [part.comes if isinstance(part, Emission) else "record" for part in (one, other)]
-        # A pair also has its partner. The place of a final row may be that of a record which came out of order.
-        if "frontier" in comes and "partner" not in comes and set(_topics(one)) & set(_topics(other)):
+    for places, others in combinations([part for one in each for part in _places(one)], 2):
+        if places.may_meet(others):
             refuse(
-                f"{operator} keeps rows by their records, and {mark_of(one)} and {mark_of(other)} may have one record: "
-                "of two rows that wait, one would be lost. Join each of them by an operator of its own."
+                f"{operator} keeps rows by their records, and {places.of} and {others.of} may have one record: of two "
+                "rows that wait, one would be lost. Join each of them by an operator of its own."
             )
 
 
@@ -324,6 +327,10 @@ def check_no_changes(columns: Collection[str], operator: str) -> None:
 def mark_of(one: Source | Emission) -> str:
     """What rows are marked as, and messages call them."""
     return f"source {one.topic!r}" if isinstance(one, Source) else f"rows of {one.operator}"
+
+
+def _places(one: Source | Emission) -> tuple[Places, ...]:
+    return one.places if isinstance(one, Emission) else (Places(of=mark_of(one), topics=_topics(one), comes="record"),)
 
 
 def _behind(one: Source | Emission) -> int | None:
