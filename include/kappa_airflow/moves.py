@@ -46,9 +46,10 @@ class Choose(ReplayTask):
         members, lines, shown = [], [], {}
         with terminal_errors_fail():
             config, form = self._config(), filled_form(context)
-            for name in [self.topology] if self.topology else named_topologies(form):
-                topology_record = record(config, name)
-                epoch = self.choose(topology_record, form.get("epoch"))
+            records = {name: record(config, name) for name in self._named(form)}
+            live = {name: topology_record.live for name, topology_record in records.items()}
+            for name, topology_record in records.items():
+                epoch = self.choose(topology_record, form.get("epoch"), live)
                 lines += self.lines(topology_record, topology_record.epoch(epoch))
                 members.append({"topology": name, "epoch": epoch})
                 shown[name] = Premise.of(topology_record, epoch).to_dict()
@@ -58,8 +59,17 @@ class Choose(ReplayTask):
         context["ti"].xcom_push(key="shown", value=shown)
         return members
 
-    def choose(self, record: TopologyRecord, number: int | None) -> int:
-        """The chosen epoch."""
+    def _named(self, form: Mapping[str, Any]) -> list[str]:
+        return [self.topology] if self.topology else named_topologies(form)
+
+    def choose(self, record: TopologyRecord, number: int | None, live: Mapping[str, int | None]) -> int:
+        """The chosen epoch.
+
+        Args:
+            record: the record of its topology.
+            number: the one that the form names, if it names one.
+            live: all topologies of the move -> their live epochs.
+        """
         raise NotImplementedError
 
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
@@ -70,7 +80,7 @@ class Choose(ReplayTask):
 class ChooseCandidate(Choose):
     """The epoch that waits for its cutover: the one that is being built, or the last one that was rejected."""
 
-    def choose(self, record: TopologyRecord, number: int | None) -> int:
+    def choose(self, record: TopologyRecord, number: int | None, live: Mapping[str, int | None]) -> int:
         """The epoch that the form names, the candidate, or the last one that was rejected.
 
         Raises:
@@ -96,13 +106,13 @@ class ChooseCandidate(Choose):
 class ChooseCandidateToAbort(ChooseCandidate):
     """The same epoch, to remove it."""
 
-    def choose(self, record: TopologyRecord, number: int | None) -> int:
+    def choose(self, record: TopologyRecord, number: int | None, live: Mapping[str, int | None]) -> int:
         """The same epoch.
 
         Raises:
             AirflowFailException: none waits, or the one in the form is live or retired.
         """
-        epoch = super().choose(record, number)
+        epoch = super().choose(record, number, live)
         target = record.epoch(epoch)
         if epoch == record.live:
             raise AirflowFailException(
@@ -128,7 +138,7 @@ class ChooseCandidateToAbort(ChooseCandidate):
 
 
 class ChoosePrevious(Choose):
-    """The retired epoch to which readers go back."""
+    """The retired epoch to which readers go back; of a topology whose candidate reads what comes back, that one."""
 
     def execute(self, context: Context) -> list[Member]:
         """Return topologies and epochs.
@@ -153,8 +163,8 @@ class ChoosePrevious(Choose):
                 "field 'in_this_environment'."
             )
 
-    def choose(self, record: TopologyRecord, number: int | None) -> int:
-        """The epoch that the form names, or the one that was live before.
+    def choose(self, record: TopologyRecord, number: int | None, live: Mapping[str, int | None]) -> int:
+        """The epoch that the form names, the one that is on its way with the others, or the one that was live before.
 
         Raises:
             AirflowFailException: it is live, or cannot come back.
@@ -162,7 +172,7 @@ class ChoosePrevious(Choose):
         """
         from kappa import control
 
-        if record.candidate is not None and record.candidate.is_recalled and number in (None, record.candidate.epoch):
+        if record.candidate is not None and record.goes_along(live) and number in (None, record.candidate.epoch):
             return record.candidate.epoch
         epoch = control.previous(record) if number is None else record.epoch(number).epoch
         if epoch == record.live:
@@ -178,6 +188,12 @@ class ChoosePrevious(Choose):
 
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would change."""
+        if epoch.is_building and not epoch.is_recalled:
+            return [
+                f"Readers of {record.topology} go forward from epoch {record.live} to epoch {epoch.epoch}, which reads "
+                f"an epoch that comes back, in the same commit. {_origin(epoch)}",
+                f"Epoch {record.live} is retired and stays.",
+            ]
         lines = [
             f"Readers of {record.topology} go back from epoch {record.live} to epoch {epoch.epoch}. {_origin(epoch)}",
             f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "

@@ -29,12 +29,15 @@ from support.airflow_runs import (
     opened,
     run_of,
 )
+from support.epoch_record import empty_plan
 
 from kappa.config import Config
+from kappa.offsets.vector import Offsets
+from kappa.replay.chains import Binding
 from kappa_airflow.forms import move_form
 from kappa_airflow.moves import Abort, BringBack, ChooseCandidate, ChooseCandidateToAbort, ChoosePrevious
 from kappa_airflow.questions import Confirm
-from kappa_airflow.replays.replay import CutOver
+from kappa_airflow.replays.replay import AwaitReady, CutOver
 
 pytestmark = pytest.mark.usefixtures("no_connection", "questions")
 
@@ -92,6 +95,29 @@ def test_a_way_back_says_what_would_change(candidates: Any, config: Config) -> N
         choose(ChoosePrevious, epoch=2)
     with pytest.raises(AirflowFailException, match=r"Field 'epoch' is 3, .* was not live.* Kept for a rollback: 1\."):
         choose(ChoosePrevious, epoch=3)
+
+
+def test_a_candidate_that_reads_what_comes_back_goes_along(candidates: Any, config: Config) -> None:
+    upstream, reader = names = [TOPOLOGY, OTHER]
+    of_previous = {"story": Binding(topology=upstream, epoch=1, topic="story.e0001")}
+    plan = empty_plan(reader, 3, Offsets({"story.e0001": {0: 0}}), bound=of_previous)
+    with candidates.changed(config) as now:
+        for name in names:
+            now["live"][name] = 2
+            now["epochs"][f"{name}/1"]["stage"] = "RETIRED"
+        now["epochs"][f"{reader}/3"] = {**candidates._epoch("CAUGHT_UP", plan.id), "document": plan.to_json()}
+    choice, pushed = choose(ChoosePrevious, names)
+    assert choice == [{"topology": upstream, "epoch": 1}, {"topology": reader, "epoch": 3}]
+    assert [line for line in pushed["lines"] if f"{reader} go forward from epoch 2 to epoch 3" in line]
+    assert choose(ChoosePrevious, [reader])[0] == [{"topology": reader, "epoch": 1}], "alone it does not"
+
+    with pytest.raises(TaskDeferred) as waits:
+        AwaitReady(task_id="caught_up", members=choice[1]).execute(context())
+    assert waits.value.trigger.stage == "VERIFIED", "it was never live"
+    change(candidates, config, 1, stage="RETIRED", recalled=True)
+    with pytest.raises(TaskDeferred) as waits:
+        AwaitReady(task_id="caught_up", members=choice[0]).execute(context())
+    assert waits.value.trigger.stage == "CAUGHT_UP"
 
 
 def test_a_way_back_into_another_environment_is_refused_until_the_form_takes_it(

@@ -292,10 +292,7 @@ def _recalled(now: Now, topology: str, to: int | None, together: Collection[str]
     candidate, handover = record.candidate, record.handover
     is_theirs = handover is None or set(members_of(handover)) == set(together)
     # One that is built on what comes back goes along: the epoch before it may be gone, or may have read something else.
-    is_on_its_way = candidate is not None and (
-        candidate.is_recalled
-        or any(b.topology in together and b.epoch != now.of(b.topology).live for b in candidate.bound.values())
-    )
+    is_on_its_way = record.goes_along({name: now.of(name).live for name in together})
     if is_theirs and candidate is not None and is_on_its_way and to in (None, candidate.epoch):
         return candidate.epoch, False
     if handover is not None:

@@ -372,6 +372,19 @@ class TopologyRecord:
         active = [e for e in self.recent.values() if e.epoch != self.live and (e.is_recalled or e.is_building)]
         return active[-1] if active else None
 
+    def goes_along(self, live: Mapping[str, int | None]) -> bool:
+        """Whether the candidate is on its way with others: brought back, or built on an epoch that is not live.
+
+        Args:
+            live: topologies that move together -> their live epochs.
+        """
+        if self.candidate is None:
+            return False
+        upstream = self.candidate.bound.values()
+        return self.candidate.is_recalled or any(
+            one.topology in live and one.epoch != live[one.topology] for one in upstream
+        )
+
     @property
     def default_epoch(self) -> int | None:
         """The number of the epoch that is shown where none is named: the candidate, or the live one."""

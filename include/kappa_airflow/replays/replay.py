@@ -255,6 +255,21 @@ class AwaitStage(ReplayTask):
         self.log.info("%s", event["message"])
 
 
+class AwaitReady(AwaitStage):
+    """Waits until an epoch can take over: one that comes back has caught up, one that goes along is verified."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(stage=Stage.CAUGHT_UP.value, **kwargs)
+
+    def _await(self, context: Context, config: Config, *, restarts: int) -> Any:
+        from kappa import control
+
+        with terminal_errors_fail():
+            if not control.progress(config, self.topology, self.epoch).is_recalled:
+                self.stage = Stage.VERIFIED.value
+        return super()._await(context, config, restarts=restarts)
+
+
 class CutOver(AwaitStage):
     """Moves readers to candidates, for several topologies in one commit, and waits for the move.
 

@@ -14,7 +14,7 @@ from kappa_airflow.factory import form_dag
 from kappa_airflow.forms import move_form
 from kappa_airflow.moves import BringBack, ChoosePrevious
 from kappa_airflow.questions import confirm_choice
-from kappa_airflow.replays.replay import AwaitStage, CutOver
+from kappa_airflow.replays.replay import AwaitReady, CutOver
 from kappa_airflow.tasks import for_each
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
         confirm = confirm_choice(choose.output, what=f"Go back in {where}?", hours=hours)
         back = BringBack(task_id="bring_back", members=choose.output, answer=confirm.output)
         of = {"members": back.output}
-        caught_up = for_each(topologies, AwaitStage, task_id="caught_up", stage="CAUGHT_UP", over=of)
+        caught_up = for_each(topologies, AwaitReady, task_id="caught_up", over=of)
         chain(caught_up, CutOver(task_id="cut_over", answer=confirm.output, **of))

@@ -332,7 +332,9 @@ def history(config, topology=None):
     for key, entry in now["epochs"].items():
         name, _, epoch = key.rpartition("/")
         if topology in (None, name):
-            events.append(replace(_event(name, int(epoch), "planned"), actor=entry.get("actor", "fake")))
+            planned = _event(name, int(epoch), "planned")
+            document = {"plan": entry["document"]} if "document" in entry else {}
+            events.append(replace(planned, actor=entry.get("actor", "fake"), detail={**planned.detail, **document}))
             events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
             for by, terms in entry.get("approvals", ()):
                 events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
