@@ -15,7 +15,7 @@ from support.page_lake import TopologyStory, steady
 from kappa import clock
 from kappa.config import Config
 from kappa.control.upgrade import Upgrade, await_switch
-from kappa.errors import DriverNotRunningError
+from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.presence import heartbeat
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -115,4 +115,11 @@ def test_a_driver_that_ends_before_its_first_slice_ends_the_wait(
     story.beat(1, code="new", message="starting")
     in_turn(monkeypatch, dies)
     with pytest.raises(DriverNotRunningError, match="is dead with the new code, before its first commit: starting"):
+        wait(story)
+
+
+def test_an_epoch_that_somebody_stops_is_not_waited_for(story: TopologyStory, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.beat(1, code="new", message="catching up with the log")
+    in_turn(monkeypatch, lambda: story.tell(1, "stop", clock.now(), actor="ben", reason="deploys wait"))
+    with pytest.raises(MoveRefusedError, match=r"by ben.*: deploys wait\. Nothing is waited for.*kappa start"):
         wait(story)

@@ -149,8 +149,11 @@ def stop(
     return Act(effects=effects, outcome=lambda: number)
 
 
-def check_wanted(config: Config, topology: str, epoch: int) -> None:
+def check_wanted(config: Config, topology: str, epoch: int, *, request: str = "") -> None:
     """Refuse to wait for an epoch whose driver is to run no more: whoever decided that is named.
+
+    Args:
+        request: what stays asked for, and is done when the epoch runs again.
 
     Raises:
         MoveRefusedError: the epoch was stopped, aborted, rejected, released or replaced meanwhile.
@@ -167,9 +170,10 @@ def check_wanted(config: Config, topology: str, epoch: int) -> None:
     end = ends[-1]
     what, way = _UNWANTED[end.event]
     why = f": {end.reason.rstrip('.')}" if end.reason else ""
+    rest = f"{request} stays asked for." if request else "Nothing is waited for any more."
     raise MoveRefusedError(
         f"Epoch {epoch} of {topology!r} {what.format(live=end.epoch)} by {end.actor} at {end.at:%Y-%m-%d %H:%M:%S} "
-        f"UTC{why}. Nothing is waited for any more. {way.format(topology=topology, epoch=epoch)}",
+        f"UTC{why}. {rest} {way.format(topology=topology, epoch=epoch)}",
         epoch=epoch,
     )
 

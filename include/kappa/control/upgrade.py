@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import environments
+from kappa.control.drivers import check_wanted
 from kappa.driver.processes import process
 from kappa.errors import (
     CodeError,
@@ -319,7 +320,7 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
     stopped it may stop the driver of the next epoch.
 
     Raises:
-        MoveRefusedError: the driver withdrew it; the message says why.
+        MoveRefusedError: the driver withdrew it, and the message says why; or somebody stopped the epoch.
         DriverNotRunningError: it is not made yet, and stays asked for; or the driver of the new code does not get on.
     """
     paths = EpochPaths(lake=config.lake, topology=proposal.topology, epoch=proposal.epoch)
@@ -344,6 +345,8 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
                     epoch=proposal.epoch,
                 )
             writer = beat.writer if state in ("running", "slow") else writer
+        request = "The upgrade" if epoch.upgrade is not None else ""
+        check_wanted(config, proposal.topology, proposal.epoch, request=request)
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     is_over = epochs_of(config.lake).record(proposal.topology).epoch(proposal.epoch).code == proposal.to_code

@@ -18,6 +18,7 @@ from kappa.config import Config
 from kappa.control.backfills.backfill_plan import Computed
 from kappa.control.backfills.backfill_span import windowed_tables
 from kappa.control.backfills.proposal import Backfill
+from kappa.control.drivers import check_wanted
 from kappa.delta import table_files
 from kappa.driver.processes import process
 from kappa.driver.replacements.interval_rows import belongs, closed_windows, rows_from
@@ -194,7 +195,8 @@ def await_replaced(
         The event ``backfilled``.
 
     Raises:
-        MoveRefusedError: the driver withdrew it; the message says why.
+        MoveRefusedError: the driver withdrew it, and the message says why; or somebody stopped the epoch, and it stays
+            asked for.
         DriverNotRunningError: it is not done yet, or the epoch is stuck; it stays asked for.
     """
     deadline = time.monotonic() + timeout_seconds
@@ -224,12 +226,12 @@ def await_replaced(
                 f"kappa start {request.topology} --execute",
                 epoch=request.epoch,
             )
+        check_wanted(config, request.topology, request.epoch, request="The interval")
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
         f"Epoch {request.epoch} of {request.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; "
-        f"it stays asked for. See `kappa status {request.topology}`, and start a driver that is stopped: kappa start "
-        f"{request.topology} --execute",
+        f"it stays asked for. See its log: kappa status {request.topology}",
         epoch=request.epoch,
     )
 
