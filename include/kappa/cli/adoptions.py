@@ -12,6 +12,7 @@ from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, acto
 from kappa.cli.replays import planned_act, run_plan, show_plan
 from kappa.cli.starts import from_file as offsets_file
 from kappa.errors import UsageError
+from kappa.offsets.notation import is_number
 
 TableOption = Annotated[
     list[str] | None,
@@ -105,6 +106,6 @@ def _existing(kind: str, text: str) -> tuple[str, tuple[str, int | None]]:
     from kappa.store.address import table_address
 
     path, _, version = address.rpartition("@")
-    if path and version.isdecimal() and not tables.exists(table_address(address)):
+    if path and is_number(version) and not tables.exists(table_address(address)):
         return f"{kind}/{name}", (path, int(version))
     return f"{kind}/{name}", (address, None)

@@ -14,6 +14,7 @@ from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, acto
 from kappa.cli.starts import replay_start
 from kappa.cli.views.watch import watch
 from kappa.errors import RefusedError, UsageError
+from kappa.offsets.notation import is_number
 from kappa.replay.starts import Start
 from kappa.topology.thresholds import parsed
 
@@ -283,6 +284,6 @@ def _seed(text: str | None) -> Seed | None:
 
 def _upstream(text: str) -> tuple[str, int]:
     name, _, epoch = text.partition("=")
-    if not name or not epoch.isdecimal():
+    if not name or not is_number(epoch):
         raise UsageError(f"--upstream {text!r} is not <topology>=<epoch>, for example retail.loyalty=4.")
     return name, int(epoch)

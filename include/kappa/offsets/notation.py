@@ -19,10 +19,14 @@ _DURATION = re.compile(
     r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
     re.ASCII,
 )
-#: Python reads no more than some thousand digits.
 _NUMBER = r"\d{1,19}"
 _OFFSET = re.compile(rf"(?P<topic>[A-Za-z0-9._-]+)(?::(?P<partition>{_NUMBER}))?=(?P<offset>-?{_NUMBER})", re.ASCII)
 _SAVEPOINT = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a natural number that a BIGINT may be; Python reads no more than some thousand digits."""
+    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
 
 
 def parsed_time(text: str) -> datetime:

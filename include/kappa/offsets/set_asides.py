@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.errors import KappaError, UsageError
+from kappa.offsets.notation import is_number
 from kappa.offsets.vector import OffsetRange, TopicPartition
 
 #: Substitutes for the hash of a null value, and of a value that cannot be read at all.
@@ -25,8 +26,6 @@ ALL = "all"
 MOST = 100_000
 #: Number of offsets in a line for people.
 _SHOWN = 3
-#: Digits of the largest number that is an offset.
-_DIGITS = 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +205,7 @@ def listed(text: str, most: int) -> tuple[int, ...]:
     offsets: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
-        if not _is_number(first) or (dash and not _is_number(last)):
+        if not is_number(first) or (dash and not is_number(last)):
             raise UsageError(f"--offset {text!r} is not a list of offsets, for example 17,20-25.")
         begin, end = int(first), int(last or first)
         if end < begin:
@@ -225,7 +224,7 @@ def check_choice(text: str) -> None:
     Raises:
         UsageError: it does not.
     """
-    if text != ALL and not _is_number(text):
+    if text != ALL and not is_number(text):
         _place(text)
 
 
@@ -237,7 +236,7 @@ def selection(several: SetAsides, text: str) -> SetAsides:
     """
     if text == ALL:
         return several
-    if _is_number(text):
+    if is_number(text):
         return tuple(one for one in several if one.decision == int(text))
     topic, partition, offsets = _place(text)
     return _filtered(several, lambda at, offset: at == (topic, partition) and offset in offsets)
@@ -246,7 +245,7 @@ def selection(several: SetAsides, text: str) -> SetAsides:
 def _place(text: str) -> tuple[str, int, frozenset[int]]:
     where, _, offsets = text.rpartition("=")
     topic, _, partition = where.rpartition(":")
-    if not topic or not _is_number(partition):
+    if not topic or not is_number(partition):
         raise UsageError(
             f"{text!r} names no record that was set aside. Write the number of a decision, like 12; "
             "topic:partition=offsets, like pos:0=17,20-25; or all."
@@ -277,10 +276,6 @@ def layers(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Itera
                 turns.append([])
             turns[turn].append(part)
     return turns
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
 
 
 def _filtered(several: Iterable[SetAside], belongs: Any) -> SetAsides:

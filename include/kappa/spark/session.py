@@ -390,7 +390,7 @@ def merge_bytes(config: Config) -> int:
 
 def local_cores(master: str) -> int | None:
     """Cores of a ``local`` master; None when Spark runs on a cluster."""
-    match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    match = re.fullmatch(r"local(?:\[(\*|\d{1,9})(?:,\s*\d{1,9})?\])?", master)
     if match is None:
         return None
     if match[1] == "*":

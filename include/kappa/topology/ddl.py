@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _NAMES = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "BOOLEAN", "DOUBLE",
 _PARTS = {"ARRAY": 1, "MAP": 2, "STRUCT": 1, "DECIMAL": 2}
 _WHOLE = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, BIGINT>", "STRUCT": "STRUCT<id: STRING>", "TEXT": "STRING"}
 _MOST_DIGITS = 38
+#: Digits of a DECIMAL, all of them or those after the point.
+_SIZE = re.compile(r"\d{1,2}", re.ASCII)
 _WRITE = "Write names and types: 'id STRING NOT NULL, amount BIGINT'."
 
 #: The way from a column to a field within it: a name for the field of a STRUCT, None for each element of an ARRAY or
@@ -240,7 +243,7 @@ def _delta(kind: Any, what: str) -> Any:
 def _decimal(kind: Any, what: str) -> str:
     size = [part.name for part in kind.expressions]
     digits, scale = (*size, *("10", "0")[len(size) :])[:2]
-    is_size = len(size) <= _PARTS["DECIMAL"] and digits.isdecimal() and scale.isdecimal()
+    is_size = len(size) <= _PARTS["DECIMAL"] and _SIZE.fullmatch(digits) and _SIZE.fullmatch(scale)
     if not is_size or not 1 <= int(digits) <= _MOST_DIGITS or int(scale) > int(digits):
         raise TopologyError(
             f"The schema of {what} uses type {kind.sql('spark')}. A DECIMAL has 1 to {_MOST_DIGITS} digits, and at "

@@ -13,6 +13,7 @@ import typer
 
 from kappa.cli.options import Json, Topology, config, plain, say, table
 from kappa.errors import UsageError, first_line
+from kappa.offsets.notation import is_number
 
 if TYPE_CHECKING:
     from kappa import serving
@@ -115,7 +116,7 @@ def _numbers(option: str, words: list[str] | None) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for word in words or ():
         topology, _, number = word.rpartition("=")
-        if not topology or not number.isascii() or not number.isdigit() or topology in numbers:
+        if not topology or not is_number(number) or topology in numbers:
             raise UsageError(
                 f"{option} {word} is not <topology>=<number>, each topology once. Write for example: {option} "
                 "retail.loyalty=7"

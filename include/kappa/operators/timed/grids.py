@@ -20,7 +20,7 @@ _UNITS: dict[str, tuple[Unit, int]] = {
     "month": ("month", 1),
     "year": ("month", 12),
 }
-_LENGTH = re.compile(r"\s*(\d+)\s+([a-z]+?)s?\s*", re.IGNORECASE)
+_LENGTH = re.compile(r"\s*(\d{1,19})\s+([a-z]+?)s?\s*", re.IGNORECASE)
 _STEPS = "'1 day', '1 week', '1 month', '3 months', '1 year'"
 
 

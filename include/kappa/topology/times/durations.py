@@ -18,7 +18,7 @@ _UNITS = {
 #: Ten thousand years.
 _LONGEST_DAYS = 3_650_000
 _LONGEST_MS = _LONGEST_DAYS * _UNITS["day"]
-_PART = re.compile(r"\s*(\d+)\s+([a-z]+?)s?(?=\s|,|$),?", re.IGNORECASE)
+_PART = re.compile(r"\s*(\d{1,19})\s+([a-z]+?)s?(?=\s|,|$),?", re.IGNORECASE)
 
 
 def milliseconds(text: str, what: str = "The duration") -> int:
