@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 import pytest
-from support.epochs import lab, read_messages
+from confluent_kafka import Producer
+from support.epochs import lab, plain_settings, read_messages
 from support.kills import ROWS, Mortal, Row, row, running_totals
 from typer.testing import CliRunner
 
@@ -216,6 +217,9 @@ def test_a_foreign_topic_of_that_name_blocks_the_plan_and_survives_an_abort(worl
     plan = control.plan(stream.config, request)
     foreign = f"{stream.topic}.story.e0002"
     kafka.create_topic(foreign, 1)  # after the plan was made
+    theirs = Producer(plain_settings(kafka.bootstrap_servers))
+    theirs.produce(foreign, value=b"of another application")
+    assert theirs.flush(60) == 0
     control.replay(stream.config, plan, actor="test", reason="test")
     stream.tend()
     refused = "exist or belong to another epoch"

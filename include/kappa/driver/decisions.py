@@ -41,12 +41,15 @@ class Decisions:
         own = set_asides.within(self._decided(record, is_own=True), plan.ranges)
         return bool(set_asides.without(own, plan.set_aside))
 
-    def withdraw_late(self, record: TopologyRecord, state: BegunState) -> None:
-        """Put on record which decisions came too late: their records were read by then. Idempotent."""
+    def without_late(self, record: TopologyRecord, state: BegunState) -> TopologyRecord:
+        """The record, on which those decisions are withdrawn that came too late: their records were read by then."""
+        is_late = False
         for event in record.epoch(self._epoch.paths.epoch).set_asides:
             passed = set_asides.before(self._of(event), dict(state.position.items()))
             if late := set_asides.without(passed, state.set_aside):
                 self._withdraw(event, f"the epoch has committed {set_asides.described(late)} by then")
+                is_late = True
+        return self._epoch.record() if is_late else record
 
     def _withdraw(self, event: Event, reason: str) -> None:
         def decide(now: Now) -> Sequence[Event]:

@@ -200,9 +200,7 @@ class Slices:
             engines.open_sender()
         started = time.monotonic()
         voice.exporter.begin("plan")
-        record = epoch.record()
-        self.decisions.withdraw_late(record, state)
-        aside = self.decisions.within(record, ranges)
+        aside = self.decisions.within(self.decisions.without_late(epoch.record(), state), ranges)
         released, floors = self._releases(state, ranges, sends), self._floors(state, ranges, sends)
         row = run_slice(
             engines.slice_run,
