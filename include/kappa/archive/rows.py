@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: To be raised when parsing changes what it gives: rows that were parsed before are then parsed again from the raw
 #: bytes.
-_PARSING = 3
+_PARSING = 4
 #: What a Delta table takes as a name of a column without further ado.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
