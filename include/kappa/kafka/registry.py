@@ -17,6 +17,7 @@ from kappa.topology.schemas.wire_schemas import WriterSchema
 _SECONDS = 5.0
 #: Codes of a registry for an unknown schema, subject and version.
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
+_UNKNOWN = (_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION)
 #: Its status codes for a refused schema: incompatible, and not a schema.
 _REFUSED = (409, 422)
 
@@ -36,12 +37,12 @@ class Registry:
         self.name = re.sub(r"//[^/@,]*@", "//", url)
 
     def schema(self, number: int) -> WriterSchema | None:
-        """The schema of an id; None if the registry has none.
+        """The schema of an id; None if the registry has none, or lacks one that it refers to.
 
         Raises:
             RegistryUnreachableError: it does not answer as a registry.
         """
-        return self._ask(lambda client: self._schema(client.get_schema(number)), f"schema {number}", (_NO_SCHEMA,))
+        return self._ask(lambda client: self._schema(client.get_schema(number)), f"schema {number}", _UNKNOWN)
 
     def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         """The id of a schema under a subject; the schema is registered if it is new. Idempotent.
@@ -65,9 +66,7 @@ class Registry:
             RegistryUnreachableError: it does not answer as a registry.
         """
         verdict = self._ask(
-            lambda client: client.test_compatibility(subject, _schema(text, kind)),
-            f"subject {subject!r}",
-            (_NO_SUBJECT, _NO_VERSION),
+            lambda client: client.test_compatibility(subject, _schema(text, kind)), f"subject {subject!r}", _UNKNOWN
         )
         return verdict is None or bool(verdict)
 
@@ -121,7 +120,8 @@ class Registry:
         at = (reference.subject, reference.version)
         if at in texts:
             return
-        schema = self._client.get_version(*at).schema
+        # Deleted versions too: a schema that refers to one is still there by its id.
+        schema = self._client.get_version(*at, deleted=True).schema
         for further in schema.references or ():
             self._collect(further, texts)
         texts[at] = schema.schema_str

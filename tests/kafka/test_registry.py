@@ -1,0 +1,57 @@
+"""What a schema registry answers, over HTTP: references, also to what was deleted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from support.avro import record
+
+from kappa.kafka.registry import Registry
+from kappa.topology.schemas.wire_schemas import WriterSchema
+
+COLOUR = json.dumps({"type": "enum", "name": "Colour", "symbols": ["RED"]})
+CAR = json.dumps(record(("colour", "Colour")))
+REFERENCES = [{"name": "Colour", "subject": "colours", "version": 1}]
+DELETED = {"error_code": 40401, "message": "Subject 'colours' not found."}
+KEPT = {"subject": "colours", "version": 1, "id": 1, "schema": COLOUR}
+
+
+@contextmanager
+def registry_with(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
+    """The address of a registry that has these answers by path, and knows no other schema."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = answers.get(self.path, (404, {"error_code": 40403, "message": "Schema not found"}))
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Do not log requests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("of_deleted", "expected"),
+    [((200, KEPT), WriterSchema(text=CAR, references=(COLOUR,))), ((404, DELETED), None)],
+    ids=["as deleted", "for good"],
+)
+def test_a_schema_is_read_after_what_it_refers_to_was_deleted(of_deleted: tuple[int, Any], expected: object) -> None:
+    versions = "/subjects/colours/versions/1?deleted="
+    schema = {"schema": CAR, "references": REFERENCES}
+    answers = {"/schemas/ids/2": (200, schema), f"{versions}false": (404, DELETED), f"{versions}true": of_deleted}
+    with registry_with(answers) as address:
+        assert Registry(f"http://{address}").schema(2) == expected
