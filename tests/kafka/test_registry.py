@@ -1,4 +1,4 @@
-"""What a schema registry answers, over HTTP: references, also to what was deleted."""
+"""What a schema registry answers, over HTTP: references, also to what was deleted, and logins."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.avro import record
 
+from kappa.errors import RegistryUnreachableError
 from kappa.kafka.registry import Registry
 from kappa.topology.schemas.wire_schemas import WriterSchema
 
@@ -55,3 +56,14 @@ def test_a_schema_is_read_after_what_it_refers_to_was_deleted(of_deleted: tuple[
     answers = {"/schemas/ids/2": (200, schema), f"{versions}false": (404, DELETED), f"{versions}true": of_deleted}
     with registry_with(answers) as address:
         assert Registry(f"http://{address}").schema(2) == expected
+
+
+@pytest.mark.parametrize("password", ["secret", "se@cret", "se,cret", "se/cret", "se:cret@,@"])
+def test_no_part_of_a_password_is_in_a_message(password: str) -> None:
+    host = "127.0.0.1"
+    registry = Registry(f"http://{host}:1,https://user:{password}@{host}:2/path,http://{host}:3")
+
+    assert registry.name == f"http://{host}:1,https://{host}:2/path,http://{host}:3"
+    with pytest.raises(RegistryUnreachableError, match="does not answer") as error:
+        registry.schema(1)
+    assert "cret" not in str(error.value)

@@ -20,6 +20,8 @@ _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
 _UNKNOWN = (_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION)
 #: Its status codes for a refused schema: incompatible, and not a schema.
 _REFUSED = (409, 422)
+#: User and password of each of several URLs; a password may have any characters.
+_LOGIN = re.compile(r"//(?:(?!,https?://)\S)*@")
 
 _Answer = TypeVar("_Answer")
 
@@ -34,7 +36,7 @@ class Registry:
     def __init__(self, url: str) -> None:
         self._url = url
         #: The url, without user and password.
-        self.name = re.sub(r"//[^/@,]*@", "//", url)
+        self.name = _LOGIN.sub("//", url)
 
     def schema(self, number: int) -> WriterSchema | None:
         """The schema of an id; None if the registry has none, or lacks one that it refers to.
