@@ -54,9 +54,12 @@ def load(lake: str, topic: str) -> dict[int, StoredSchema]:
     folder = schemas_of(lake, topic)
     store = store_of(folder)
     paths = [file.path for file in store.files(folder) if file.name.endswith(".json")]
-    contents = ((store.get(path), path) for path in paths)
-    schemas = (from_json(content.decode(), path) for content, path in contents if content is not None)
-    return {one.id: one for one in schemas}
+    return {one.id: one for one in map(_read, paths) if one is not None}
+
+
+def load_one(lake: str, topic: str, number: int) -> StoredSchema | None:
+    """The schema that is stored for a topic under an id; errors as :func:`load`."""
+    return _read(_path(lake, topic, number))
 
 
 def store(lake: str, topic: str, schema: StoredSchema) -> None:
@@ -65,17 +68,15 @@ def store(lake: str, topic: str, schema: StoredSchema) -> None:
     Raises:
         SchemaRefusedError: another schema is stored under its id.
     """
-    folder = schemas_of(lake, topic)
-    path = f"{folder}/{schema.id}.json"
-    files = store_of(path)
-    content = files.get(path)
-    if content is not None:
-        earlier = from_json(content.decode(), path)
-        if earlier.kind != UNKNOWN and not is_same(earlier.schema, schema.schema):
+    path = _path(lake, topic, schema.id)
+    earlier = _read(path)
+    if earlier is not None and earlier.kind != UNKNOWN:
+        if schema.kind != UNKNOWN and not is_same(earlier.schema, schema.schema):
             raise other_schema(topic, schema.id)
-        if earlier.kind != UNKNOWN and (earlier.subject or not schema.subject):
+        if earlier.subject or not schema.subject:
             return
-    files.make_folder(folder)
+    files = store_of(path)
+    files.make_folder(schemas_of(lake, topic))
     files.put(path, to_json(schema).encode(), is_durable=True)
 
 
@@ -121,6 +122,15 @@ def other_schema(topic: str, number: int) -> SchemaRefusedError:
         topic=topic,
         id=number,
     )
+
+
+def _path(lake: str, topic: str, number: int) -> str:
+    return f"{schemas_of(lake, topic)}/{number}.json"
+
+
+def _read(path: str) -> StoredSchema | None:
+    content = store_of(path).get(path)
+    return None if content is None else from_json(content.decode(), path)
 
 
 def _content(schema: WriterSchema) -> list[object]:

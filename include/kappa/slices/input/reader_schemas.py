@@ -67,10 +67,14 @@ class Schemas:
         new_ids: list[int] = []
         schemas: dict[int, WriterSchema | None] = dict(self.of(topic))
         for number in sorted(set(ids) - schemas.keys()):
+            one = self._of_other_driver(topic, number)
+            if one is not None and one.kind != UNKNOWN:
+                schemas[number] = one.schema
+                continue
             try:
                 schemas[number] = schema = self._registry.schema(number)
             except RegistryUnreachableError:
-                if not is_history or number not in self._stored(topic):
+                if not is_history or one is None:
                     raise
                 schemas[number] = None
                 continue
@@ -107,6 +111,14 @@ class Schemas:
         lake_schemas.store(self._lake, topic, one)
         self._stored(topic)[number] = one
         structlog.get_logger(__name__).info("schema", topic=topic, id=number, subject=subject or None)
+
+    def _of_other_driver(self, topic: str, number: int) -> StoredSchema | None:
+        """What the lake has under an id by now."""
+        one = lake_schemas.load_one(self._lake, topic, number)
+        if one is not None and one.kind != UNKNOWN:
+            self._compare(topic, {number: one})
+            self._stored(topic)[number] = one
+        return one
 
     def _stored(self, topic: str) -> dict[int, StoredSchema]:
         if topic not in self._topics:
