@@ -42,6 +42,8 @@ class Schemas:
         self._registry = registry
         self._topics: dict[str, dict[int, StoredSchema]] = {}
         self._is_silent = False
+        #: Ids of schemas that the registry has lost.
+        self._lost: set[int] = set()
 
     def of(self, topic: str) -> WriterSchemas:
         """The schemas of a topic that are in the lake.
@@ -90,13 +92,15 @@ class Schemas:
         return schemas
 
     def id_of(self, topic: str, text: str, kind: str = "AVRO") -> int:
-        """The id under which values of a topic are written with a schema; registered now where it was not.
+        """The id under which values of a topic are written with a schema; registered now where it was not, or where a
+        registry that was set up anew has lost it.
 
         Raises:
             SchemaRefusedError: the registry does not take it.
             RegistryUnreachableError: it is not in the lake, and the registry does not answer.
         """
-        entry = registered(self._stored(topic), topic, WriterSchema(text=text, kind=kind))
+        known = {number: one for number, one in self._stored(topic).items() if number not in self._lost}
+        entry = registered(known, topic, WriterSchema(text=text, kind=kind))
         if entry is not None:
             return entry.id
         subject = subject_of(topic)
@@ -110,6 +114,7 @@ class Schemas:
         one = StoredSchema(id=number, text=schema.text, references=schema.references, kind=schema.kind, subject=subject)
         lake_schemas.store(self._lake, topic, one)
         self._stored(topic)[number] = one
+        self._lost.discard(number)
         structlog.get_logger(__name__).info("schema", topic=topic, id=number, subject=subject or None)
 
     def _of_other_driver(self, topic: str, number: int) -> StoredSchema | None:
@@ -138,7 +143,9 @@ class Schemas:
             except RegistryUnreachableError:
                 self._is_silent = True  # the lake is enough
                 return
-            if other is not None and not is_same(one.schema, other):
+            if other is None:
+                self._lost.add(number)
+            elif not is_same(one.schema, other):
                 raise other_schema(topic, number)
 
 
