@@ -159,6 +159,18 @@ def test_each_row_has_a_record_of_its_own() -> None:
     assert record_differences(topic, expected) == RecordDifferences(rows=4, missing=1, repeated=1, foreign=1)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"text", b"\0\0\0\0\1\2", b"\xff", b"[" * 100_000, b'{"v":' * 300 + b"1" + b"}" * 300, b'{"v":1e9999999}'],
+    ids=["empty", "text", "Avro", "no text", "deep list", "deep object", "exponent"],
+)
+def test_whatever_another_program_sends_is_a_record_of_no_row(value: bytes) -> None:
+    topic = span(Sent(b"a", b'{"v":1}'), Sent(b"b", value), columns={"v": "long"})
+    expected = rows((b"a", b'{"v":1}'))
+    assert record_differences(topic, expected) == RecordDifferences(rows=1, missing=0, repeated=0, foreign=1)
+    assert key_differences(topic, expected) == KeyDifferences(keys=1, missing=0, different=0, extra=1, example=b"b")
+
+
 def test_a_span_counts_offsets_and_knows_whether_its_beginning_may_be_gone() -> None:
     assert (span(Sent(b"a", b"1")).offsets, span(Sent(b"a", b"1")).is_cut) == (1, False)
     assert (span(Sent(b"a", b"1"), low=5).offsets, span(Sent(b"a", b"1"), low=5).is_cut) == (1, True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from hashlib import blake2b
@@ -87,13 +88,19 @@ class TopicSpan:
         """
         if value is None:
             return b""
-        content = self.decode(value)
-        if isinstance(content, dict):
-            if self.columns is not None:
-                content = {name: _comparable(content.get(name), kind) for name, kind in self.columns.items()}
-            columns = {name: part for name, part in content.items() if part is not None}
-            value = orjson.dumps(columns, option=orjson.OPT_SORT_KEYS, default=repr)  # Avro has bytes and decimals
+        with suppress(Exception):  # other programs, and epochs with another format, send values of any bytes
+            value = self._columns(value)
         return blake2b(b"%d:%s%s" % (len(key or b""), key or b"-", value), digest_size=16).digest()
+
+    def _columns(self, value: bytes) -> bytes:
+        """A value in a form that is the same for equal rows; any other value as it is."""
+        content = self.decode(value)
+        if not isinstance(content, dict):
+            return value
+        if self.columns is not None:
+            content = {name: _comparable(content.get(name), kind) for name, kind in self.columns.items()}
+        columns = {name: part for name, part in content.items() if part is not None}
+        return orjson.dumps(columns, option=orjson.OPT_SORT_KEYS, default=repr)  # Avro has bytes and decimals
 
 
 def _comparable(value: Any, kind: Any) -> Any:
