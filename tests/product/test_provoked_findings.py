@@ -855,6 +855,7 @@ def _(here: Site) -> Provoked:
     here.deploy(sources=f'Source(topic="{{topic}}", schema="{row}", time="amount", grace="0 seconds")')
     here.create()
     here.produce(10, at=datetime(2026, 3, 1, tzinfo=UTC), amount=1_772_323_200)
+    here.produce(1, at=datetime(2026, 3, 1, tzinfo=UTC), value=b"[" * 100_000)  # deeper than Python reads JSON
     here.live()
     return Provoked(
         command="plan NAME",

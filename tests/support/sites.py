@@ -131,11 +131,12 @@ class Site:
         size: int = 0,
         account: str = "a",
         amount: int = 1,
+        value: bytes | None = None,
     ) -> None:
         """Records a millisecond apart."""
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
         first = round(at.timestamp() * 1000)
-        value = json.dumps({"id": account, "amount": amount, "more": "x" * size}).encode()
+        value = value or json.dumps({"id": account, "amount": amount, "more": "x" * size}).encode()
         for number in range(count):
             producer.produce(topic or self.topic, value, key, partition=partition, timestamp=first + number)
         assert producer.flush(30) == 0

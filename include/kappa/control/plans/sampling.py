@@ -147,7 +147,7 @@ def _fields(value: bytes) -> dict[str, Any] | None:
     """A record's fields by name, if it has any."""
     try:
         document = json.loads(value)
-    except ValueError:  # text and bytes are values too
+    except (ValueError, RecursionError):  # text and bytes are values too
         return None
     return document if isinstance(document, dict) else None
 
