@@ -409,3 +409,22 @@ def test_a_missing_field_gets_the_default_and_a_null_field_stays_null() -> None:
     assert orders()[0]["currency"] is None
     with pytest.raises(TopologyError, match=r"has the default 'many' for 'total', which is INT"):
         orders(defaults={"total": "many"})
+
+
+@pytest.mark.parametrize(
+    ("default", "declared", "kind", "number"),
+    [
+        ("+10000-01-01", "DATE", pa.date32(), 2_932_897),
+        ("-0001-01-01", "DATE", pa.date32(), -719_893),
+        ("+10000-01-01T00:00:00Z", "TIMESTAMP", UTC_MICROS, 253_402_300_800_000_000),
+        ("0000-01-01", "TIMESTAMP", UTC_MICROS, -62_167_219_200_000_000),
+    ],
+)
+def test_a_default_may_be_of_any_year(default: str, declared: str, kind: pa.DataType, number: int) -> None:
+    schema = record(("n", "int"))
+    until = Source(topic="prices", format="avro", schema=f"n INT, x {declared}", defaults={"x": default})
+    columns = pa.struct([("n", pa.int32()), ("x", kind)])
+    read_rows = decoder(until, columns, {1: WriterSchema(text=json.dumps(schema))})
+    rows, reasons = read_rows(pa.array([wired(1, schema, {"n": 1})]))
+    plain = pa.int32() if declared == "DATE" else pa.int64()
+    assert (rows.field("x").cast(plain).to_pylist(), reasons.to_pylist()) == ([number], [None])

@@ -16,6 +16,7 @@ from kappa.wire import avro
 from kappa.wire.debezium import debezium_avro, debezium_json_schema, debezium_records
 from kappa.wire.debezium.debezium_values import Forms
 from kappa.wire.json import json_keys, json_schema_values, json_values
+from kappa.wire.json.json_converter import converted
 
 if TYPE_CHECKING:
     from kappa.topology import Source
@@ -122,21 +123,18 @@ def _avro(
 
 
 def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
-    """Values of columns that a writer does not have, read as JSON.
+    """Values of columns that a writer does not have, read as JSON; times and dates are numbers.
 
     Raises:
         TopologyError: a default does not have its column's type.
     """
-    if not source.defaults:
-        return {}
-    rows, (reason,) = json_values.decoded(pa.array([orjson.dumps(dict(source.defaults))]), kind, source.timestamps)
-    if reason is not None:
+    row = converted(orjson.dumps(dict(source.defaults)), kind, source.timestamps)
+    if isinstance(row, str):
         raise TopologyError(
-            f"Source {source.topic!r}: defaults {dict(source.defaults)} do not fit its columns: {reason}. Write them "
+            f"Source {source.topic!r}: defaults {dict(source.defaults)} do not fit its columns: {row}. Write them "
             "like a JSON value of the column."
         )
-    (row,) = rows.to_pylist()
-    return {name: row[name] for name in source.defaults}
+    return {name: row.get(name) for name in source.defaults}
 
 
 def _json(values: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:
