@@ -74,6 +74,14 @@ def test_the_row_of_a_key_does_not_depend_on_the_keys_beside_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("STRING", "BINARY")])
+def test_a_long_text_key_is_a_dead_letter_at_once(kind: str) -> None:
+    source = Source(topic="in", schema="n INT", key_schema=f"k {kind}")
+    parts = [b"0", b"1", b"-", b" ", b"0.", b"1e", b'"']
+    keys: list[bytes | None] = [part * (900_000 // len(part)) + b"x" for part in parts]
+    assert all(read_keys(source, {"k": KINDS[kind][0]}, keys)[1]), "hours, if each digit were looked at again and again"
+
+
 @pytest.mark.parametrize("kind", ["STRUCT<a: INT>", "ARRAY<INT>"])
 def test_a_text_key_of_a_nested_column_is_refused(kind: str) -> None:
     with pytest.raises(TopologyError, match="has one column of a plain type"):

@@ -18,7 +18,8 @@ from kappa.wire.json.json_converter import NO_OBJECT, Convert, Timestamps, Unfit
 
 #: Reason of dead letters, with the number of columns.
 OTHER_LENGTH = "the value is not an array of {} values"
-_NUMBER = re.compile(r"(?:\+|(-))?0*([0-9][0-9.eE+-]*)", re.ASCII)
+#: Without its leading zeros; each zero is looked at once, however many there are.
+_NUMBER = re.compile(r"(?:\+|(-))?(?>(?:0+(?=[0-9]))?)([0-9][0-9.eE+-]*+)", re.ASCII)
 _WORDS = ("true", "false")
 _BASE64 = re.compile(rb'"([A-Za-z0-9+/]*={0,2})"')
 
