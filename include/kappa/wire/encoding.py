@@ -129,7 +129,7 @@ def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
 
 def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
     """Each record's timestamp in epoch milliseconds; None for the time of sending, also for times that are too early
-    for Kafka.
+    for Kafka. Its client takes 0 for the time of sending, too.
     """
     if column is None:
         return repeat(None, rows.num_rows)

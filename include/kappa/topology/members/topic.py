@@ -41,7 +41,8 @@ class Topic:
             follow by pointer. ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for
             removed keys; only for a table, by its key.
         time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: readers of the
-            topic then have the row's event time. None, or a null, gives the time of sending.
+            topic then have the row's event time. None, a null, and a time up to 1970-01-01T00:00Z, which Kafka's client
+            does not send, give the time of sending.
         format: ``json``; ``avro`` or ``json_schema`` with a schema that is made from the columns and registered under
             ``<topic>-value`` before anything is sent. Keys have the same form in all formats.
 
