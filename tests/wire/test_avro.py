@@ -246,7 +246,8 @@ BAD = "schema 1 does not fit the declared columns: "
         (b"\0\0\0\0\1", S, "the value does not decode with schema 1"),
         (b"\0\0\0\0\1\x02\x02", S, "bytes follow the value"),
         (b"\0\0\0\0\2\x02", S, "unresolved schema 2"),
-        (b"\0\xff\xff\xff\xff\x02", S, f"unresolved schema {2**32 - 1}"),
+        (b"\0\x7f\xff\xff\xff\x02", S, f"unresolved schema {2**31 - 1}"),
+        (b"\0\x80\0\0\0\x02", S, "the value does not begin with zero and the id of a schema"),
         (b"\0\0\0\0\1\x02", None, "schema 1 is not in the schema registry"),
         (b"\0\0\0\0\1\x02", "int", f"{BAD}it is not a record"),
         (b"\0\0\0\0\1\x02", {"type": "no such"}, "schema 1 cannot be read: UnknownType"),
@@ -344,7 +345,7 @@ def test_any_bytes_are_a_row_or_a_dead_letter(values: list[bytes | None]) -> Non
 
 
 def test_schema_ids_are_read_from_values_and_reasons() -> None:
-    values = [b"\0\0\0\0\7", b"\0\0\0\1\0x", b"\1\0\0\0\2", None, b"\0"]
+    values = [b"\0\0\0\0\7", b"\0\0\0\1\0x", b"\1\0\0\0\2", b"\0\xff\xff\xff\xff", None, b"\0"]
     assert ids_of(pa.array(values, pa.binary())) == {7, 256}
     assert unresolved_ids([None, "unresolved schema 7", "bytes follow the value"]) == {7}
 

@@ -76,8 +76,11 @@ class AvroReader:
 
 
 def schema_id(value: bytes) -> int | None:
-    """The id at the beginning of a value; None if it has another form."""
-    return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 else None
+    """The id at the beginning of a value, a positive number with a sign; None if it has another form.
+
+    No registry has other ids, and asked for one, it does not say that it lacks it.
+    """
+    return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 and value[1] < 0x80 else None
 
 
 def of_schema_id(value: bytes, by_id: Mapping[int, T | str]) -> T | str:
