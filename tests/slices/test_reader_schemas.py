@@ -19,10 +19,10 @@ def test_a_driver_takes_from_the_lake_what_another_one_looked_up_meanwhile(tmp_p
     registry = FakeRegistry({})
     schemas = Schemas(str(tmp_path), registry)
     assert schemas.of("pos") == {}
-    known = Schemas(str(tmp_path), FakeRegistry({1: ORDER})).look_up("pos", [1])
+    of_other = Schemas(str(tmp_path), FakeRegistry({1: ORDER})).look_up("pos", [1])
     registry.is_away = is_away
 
-    assert schemas.look_up("pos", [1]) == known == schemas.of("pos")
+    assert schemas.look_up("pos", [1]) == of_other == schemas.of("pos")
 
 
 def test_a_registry_that_lost_the_schema_of_a_topic_gets_it_again(tmp_path: Path) -> None:

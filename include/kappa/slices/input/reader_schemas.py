@@ -99,8 +99,8 @@ class Schemas:
             SchemaRefusedError: the registry does not take it.
             RegistryUnreachableError: it is not in the lake, and the registry does not answer.
         """
-        known = {number: one for number, one in self._stored(topic).items() if number not in self._lost}
-        entry = registered(known, topic, WriterSchema(text=text, kind=kind))
+        candidates = {number: one for number, one in self._stored(topic).items() if number not in self._lost}
+        entry = registered(candidates, topic, WriterSchema(text=text, kind=kind))
         if entry is not None:
             return entry.id
         subject = subject_of(topic)
