@@ -140,8 +140,8 @@ class SchemaStore:
                     return self._lookup(subject, schema, kind)
                 case ["subjects", subject, "versions"]:
                     return self._register(subject, schema, kind)
-                case ["compatibility", "subjects", subject, "versions", version]:
-                    status, latest = self._version(subject, version)
+                case ["compatibility", "subjects", subject, "versions", *version]:
+                    status, latest = self._version(subject, *version or ["latest"])
                     is_compatible = status == 200 and _is_compatible(schema, kind, latest)
                     return (200, {"is_compatible": is_compatible}) if status == 200 else (status, latest)
         return _error(404, 404, "HTTP 404 Not Found")

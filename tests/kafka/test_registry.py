@@ -1,4 +1,4 @@
-"""What a schema registry answers, over HTTP: references, also to what was deleted, and logins."""
+"""What a schema registry answers, over HTTP: references, compatibility, and logins."""
 
 from __future__ import annotations
 
@@ -28,8 +28,13 @@ def registry_with(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
     """The address of a registry that has these answers by path, and knows no other schema."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def do_GET(self) -> None:
-            status, content = answers.get(self.path, (404, {"error_code": 40403, "message": "Schema not found"}))
+            path = self.path.partition("?normalize=")[0]
+            status, content = answers.get(path, (404, {"error_code": 40403, "message": "Schema not found"}))
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -56,6 +61,18 @@ def test_a_schema_is_read_after_what_it_refers_to_was_deleted(of_deleted: tuple[
     answers = {"/schemas/ids/2": (200, schema), f"{versions}false": (404, DELETED), f"{versions}true": of_deleted}
     with registry_with(answers) as address:
         assert Registry(f"http://{address}").schema(2) == expected
+
+
+@pytest.mark.parametrize(
+    ("latest", "others", "is_compatible"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_schema_is_compatible_with_all_versions_that_its_subject_asks_for(
+    latest: bool, others: bool, is_compatible: bool
+) -> None:
+    versions = "/compatibility/subjects/cars-value/versions"
+    answers = {f"{versions}/latest": (200, {"is_compatible": latest}), versions: (200, {"is_compatible": others})}
+    with registry_with(answers) as address:
+        assert Registry(f"http://{address}").is_compatible("cars-value", CAR) == is_compatible
 
 
 @pytest.mark.parametrize("password", ["secret", "se@cret", "se,cret", "se/cret", "se:cret@,@"])

@@ -67,9 +67,15 @@ class Registry:
             SchemaRefusedError: the registry does not accept it as a schema.
             RegistryUnreachableError: it does not answer as a registry.
         """
-        verdict = self._ask(
-            lambda client: client.test_compatibility(subject, _schema(text, kind)), f"subject {subject!r}", _UNKNOWN
-        )
+        schema = _schema(text, kind)
+
+        def ask(client: Any) -> Any:
+            # The second asks about earlier versions too, as far as the subject's mode does; not every registry has it.
+            return client.test_compatibility(subject, schema) and client.test_compatibility_all_versions(
+                subject, schema
+            )
+
+        verdict = self._ask(ask, f"subject {subject!r}", _UNKNOWN)
         return verdict is None or bool(verdict)
 
     @cached_property
