@@ -65,6 +65,28 @@ def test_records_of_a_megabyte_make_small_slices_and_small_ones_large_slices() -
     assert cut_of(Log(lambda _: 100), 50_000) == 50_000
 
 
+class LogWithHeaders(Log):
+    """The same, with headers instead of values."""
+
+    def __init__(self, headers: Callable[[], Any]) -> None:
+        super().__init__(lambda _: 0)
+        self._headers = headers
+
+    def _message(self, offset: int) -> Any:
+        return SimpleNamespace(**{**vars(super()._message(offset)), "headers": self._headers})
+
+
+def test_headers_of_one_name_count_each() -> None:
+    assert cut_of(LogWithHeaders(lambda: [("n", b"x" * MEGABYTE), ("n", b""), ("m", None)]), 50_000) == 10
+
+
+def test_a_header_whose_name_the_client_does_not_decode_stops_no_slice() -> None:
+    def undecoded() -> Any:
+        raise SystemError("returned a result with an exception set")
+
+    assert cut_of(LogWithHeaders(undecoded), 50_000) == 50_000
+
+
 def test_a_slice_is_cut_by_the_records_that_it_has_and_not_by_later_ones() -> None:
     """The first thousand of each partition are small: a look at the whole says less than one at what is left of it."""
     records = cut_of(Log(lambda offset: 1000 if offset < 1000 else MEGABYTE), 50_000)

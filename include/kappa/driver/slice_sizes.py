@@ -6,6 +6,7 @@ It is estimated from a few records of the span, not from earlier slices: a topic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import Message
@@ -132,6 +133,7 @@ def _mean(sizes: Sequence[int]) -> float:
 
 
 def _bytes_of(message: Message) -> int:
-    headers = message.headers() or []
-    parts = [message.key(), message.value(), *dict(headers).values()]
+    parts: list[str | bytes | None] = [message.key(), message.value()]
+    with suppress(SystemError):  # the client's, about a name that is not UTF-8; readers do not mind
+        parts += [header[1] for header in message.headers() or ()]
     return sum(len(part) for part in parts if part is not None)
