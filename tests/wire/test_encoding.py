@@ -82,16 +82,17 @@ def test_rows_of_one_place_are_sent_by_key_then_value_in_any_layout() -> None:
     assert keys(lines) == keys(lines[::-1]) == [(key, b'{"n":%d}' % n) for key, n in expected]
 
 
-def test_a_time_before_1970_is_sent_without_one() -> None:
+def test_a_time_that_kafkas_client_does_not_send_is_that_of_sending() -> None:
+    """Its time 0 is that of sending."""
     times = [-1_000_000, -1001, -1000, -999, -1, 0, 999, 1000, None]
-    of_micros = [None, None, None, None, None, 0, 0, 1, None]
+    of_micros = [None, None, None, None, None, None, None, 1, None]
     topic = Topic(name="out", of="rows", key="id", time="at")
     for unit, kind in ((1, pa.timestamp("us", "UTC")), (1000, pa.timestamp("ns", "UTC"))):
         at = pa.array([None if one is None else one * unit for one in times], kind)
         rows = pa.table({"id": ["a"] * len(times), "at": at})
         assert [record.timestamp_ms for record in topic_records(topic, ["id"], rows)] == of_micros
     rows = pa.table({"id": ["a"] * 4, "at": [-1, 0, 1, None]})
-    assert [record.timestamp_ms for record in topic_records(topic, ["id"], rows)] == [None, 0, 1, None]
+    assert [record.timestamp_ms for record in topic_records(topic, ["id"], rows)] == [None, None, 1, None]
 
 
 def test_a_changelog_record_names_its_slice() -> None:

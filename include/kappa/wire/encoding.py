@@ -129,7 +129,7 @@ def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
 
 def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
     """Each record's timestamp in epoch milliseconds; None for the time of sending, also for times that are too early
-    for Kafka. Its client takes 0 for the time of sending, too.
+    for Kafka, and for 0, which its client does not send.
     """
     if column is None:
         return repeat(None, rows.num_rows)
@@ -137,7 +137,7 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
     if pa.types.is_timestamp(times.type):
         times, unit = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000
     # Which are too early is asked first: a quotient of Arrow is cut towards 0.
-    millis: list[int | None] = pc.divide(pc.if_else(pc.less(times, 0), None, times), unit).to_pylist()
+    millis: list[int | None] = pc.divide(pc.if_else(pc.less(times, unit), None, times), unit).to_pylist()
     return millis
 
 
