@@ -37,7 +37,7 @@ TABLE = Table(
     name="far",
     key=["id"],
     schema="id INT NOT NULL, at TIMESTAMP, day DATE, big BIGINT, wide DECIMAL(38,18), s STRUCT<at: TIMESTAMP>, "
-    "l ARRAY<TIMESTAMP>, m MAP<STRING, TIMESTAMP>",
+    "l ARRAY<TIMESTAMP>, m MAP<STRING, TIMESTAMP>, x DOUBLE, f STRUCT<x: FLOAT>",
 )
 NAMES = [column.name for column in TABLE.columns]
 
@@ -61,6 +61,8 @@ def far_rows(path: str) -> pa.Table:
         pa.StructArray.from_arrays([micros], ["at"]),
         pa.ListArray.from_arrays(offsets, micros),
         pa.MapArray.from_arrays(offsets, names, micros),
+        pa.array([float("nan"), *[1.0] * (count - 1)]),
+        pa.StructArray.from_arrays([pa.array([float("nan"), *[1.0] * (count - 1)], pa.float32())], ["x"]),
     ]
     return pa.table(columns, names=NAMES).cast(tables.schema_of(path))
 
@@ -107,6 +109,9 @@ def test_each_reader_finds_what_each_writer_wrote(spark: SparkSession, tmp_path:
     assert plain(queries.batches(path, version).read_all()) == plain(rows)
     assert plain(read_files(spark, path, version).toArrow()) == plain(rows)
     assert plain(read_table(spark, path, version).toArrow()) == plain(rows)
+    for field in ("x", "f['x']"):  # NaN is greater than all numbers, to both engines
+        assert queries.query(path, version, where=f"{field} > 5")["id"].to_pylist() == [0]
+        assert [row.id for row in read_files(spark, path, version).where(f"{field} > 5").select("id").collect()] == [0]
 
 
 def test_times_that_another_program_wrote_as_int96_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:

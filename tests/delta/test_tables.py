@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from support.table_changes import COLUMNS, changes, rows
 
-from kappa.delta import queries, table_files, tables
+from kappa.delta import queries, table_files, tables, vacuum
 from kappa.delta.damage import entry_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.slices.state import newest
@@ -54,6 +54,31 @@ def test_a_key_with_too_many_digits_for_log_statistics_is_found(tmp_path: Path, 
     assert queries.query(path, 1, where=f"k = CAST('{value:f}' AS {kind})").num_rows == 1
     (entry,) = [line for line in Path(entry_of(path, 1)).read_text().splitlines() if '"add"' in line]
     assert set(json.loads(json.loads(entry)["add"]["stats"])["minValues"]) == {"_seq", "a b.c", "n"}
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "STRUCT<x: DOUBLE>"])
+def test_nan_is_found_in_files_that_were_merged_or_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path, number = str(tmp_path / "table"), "v['x']" if kind.startswith("STRUCT") else "v"
+    tables.create(path, (tables.SEQ, *columns_of(f"`a.b` STRING, v {kind}", "t")))
+    values = [float("nan"), 1.0]
+
+    def rows_of(seq: int) -> pa.Table:
+        rows = [{"_seq": seq, "a.b": "x", "v": {"x": v} if number != "v" else v} for v in values]
+        return pa.Table.from_pylist(rows, schema=tables.schema_of(path))
+
+    def slices_of_nan() -> list[int]:
+        return queries.query(path, None, where=f"{number} > 5 AND \"a.b\" = 'x'")["_seq"].to_pylist()
+
+    tables.append(path, rows_of(1), 1)
+    tables.append(path, rows_of(2), 2)
+    monkeypatch.setattr(vacuum, "COMPACT_AFTER", 1)
+    vacuum.compact(path)
+    assert sorted(slices_of_nan()) == [1, 2] and table_files.count(path, tables.version(path)) == 4
+    tables.replace_where(path, rows_of(3).to_reader(), "_seq < 4", 3, "plan")
+    assert slices_of_nan() == [3]
+    assert table_files.files_of(DeltaTable(path))["max._seq"].to_pylist() == [3], "which whole numbers still have"
 
 
 @pytest.mark.parametrize("kind", ["DATE", "ARRAY<DATE>", "MAP<DATE, DATE>"])

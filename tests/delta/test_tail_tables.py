@@ -7,7 +7,7 @@ from datetime import date
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
-from kappa.delta import tables
+from kappa.delta import queries, tables
 from kappa.delta.access import CHECKPOINT_INTERVAL, create_table, open_table, write
 from kappa.store.stores import store_of
 
@@ -36,6 +36,13 @@ def test_every_day_and_every_letter_goes_into_a_table(s3_lake: str) -> None:
     assert open_table(path).to_pyarrow_table().num_rows == 4
     statistics = open_table(path).get_add_actions(flatten=True)
     assert sorted(statistics["max.day"].to_pylist(), key=str) == [date(9999, 12, 31), None]
+
+
+def test_nan_is_greater_than_all_numbers_whatever_a_file_says_of_them(s3_lake: str) -> None:
+    path = f"{s3_lake}/t"
+    create_table(path, pa.schema({"v": pa.float64(), "_seq": pa.int64()}))
+    assert tables.append(path, pa.table({"v": [float("nan"), 1.0], "_seq": [1, 1]}), 1, "plan")
+    assert queries.query(path, None, where="v > 5").num_rows == 1
 
 
 def test_log_entries_of_an_epochs_table_stay_when_it_is_summed_up(s3_lake: str) -> None:

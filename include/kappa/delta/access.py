@@ -21,7 +21,7 @@ from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
     from deltalake.transaction import AddAction, RemoveAction
 
 #: Commits between two checkpoints of a table.
@@ -124,13 +124,50 @@ def write(
     """
     from deltalake import write_deltalake
 
-    properties: Any = {"commit_properties": commit, "post_commithook_properties": _no_steps()}
+    properties: Any = {
+        "commit_properties": commit,
+        "post_commithook_properties": _no_steps(),
+        "writer_properties": writer_properties(rows.schema),
+    }
     with answers(path_of(table)):
         if mode == "append":
             write_deltalake(table, rows, mode="append", schema_mode=schema_mode, **properties)
         else:
             write_deltalake(table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, **properties)
     check_point_if_due(path_of(table), table.version())
+
+
+def writer_properties(columns: pa.Schema) -> WriterProperties | None:
+    """How ``deltalake`` writes the files of a table with these columns; None for its own way."""
+    from deltalake import ColumnProperties, WriterProperties
+
+    names = compared_columns(columns)
+    if names is None:
+        return None
+    return WriterProperties(
+        compression="SNAPPY",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties=dict.fromkeys(names, ColumnProperties(statistics_enabled="PAGE")),
+    )
+
+
+def compared_columns(columns: pa.Schema) -> list[str] | None:
+    """The columns of which a file says the least and greatest values; None for all.
+
+    Writers leave NaN out of them, and to readers it is greater than all numbers: they would pass over its file. Of the
+    fields within a value none can be left out alone.
+    """
+    import pyarrow as pa
+
+    if not any(_has_floats(column.type) for column in columns):
+        return None
+    return [column.name for column in columns if not (pa.types.is_nested(column.type) or _has_floats(column.type))]
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_floating(kind) or any(_has_floats(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def replace_files(table: DeltaTable, files: Sequence[Mapping[str, Any]], schema: Any, commit: CommitProperties) -> None:

@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kappa.delta.access import answers, create_table, declared_schema, is_table, open_table, path_of, write
+from kappa.delta.access import (
+    answers,
+    create_table,
+    declared_schema,
+    is_table,
+    open_table,
+    path_of,
+    write,
+    writer_properties,
+)
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import messages
 from kappa.delta.tail_table import TailTable, tail_of
@@ -49,7 +58,7 @@ CONFIGURATION = {
 #: encoded path (1.6.6): no reader would miss it. Of a table with this property Spark names the folders by chance.
 _PARTITIONED = {"delta.randomizeFilePrefixes": "true"}
 #: Types whose least and greatest values every engine compares.
-_COMPARED = ("byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp")
+_COMPARED = ("byte", "short", "integer", "long", "string", "date", "timestamp")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
 #: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
@@ -300,6 +309,7 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             predicate=on,
             source_alias="s",
             target_alias="t",
+            writer_properties=writer_properties(declared_schema(table)),
             commit_properties=_transaction(seq),
         )
     with answers(path):

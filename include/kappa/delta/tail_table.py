@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kappa import clock
-from kappa.delta.access import answers, check_point_if_due, declared_schema, file_names, open_table
+from kappa.delta.access import answers, check_point_if_due, compared_columns, declared_schema, file_names, open_table
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of, add_entry
 from kappa.errors import ConflictError, LakeRefusedError, LedgerError
@@ -268,8 +268,9 @@ def put_rows(path: str, name: str, rows: pa.Table, *, most: int | None = None) -
     """
     import pyarrow.parquet as pq
 
-    content = io.BytesIO()
-    pq.write_table(rows, content, compression="snappy", row_group_size=most)
+    content, compared = io.BytesIO(), compared_columns(rows.schema)
+    statistics: Any = True if compared is None else compared
+    pq.write_table(rows, content, compression="snappy", row_group_size=most, write_statistics=statistics)
     store_of(path).put(f"{path}/{name}", content.getvalue())
     return content.getvalue()
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kappa.delta import table_files, tables
-from kappa.delta.access import answers, open_table
+from kappa.delta.access import answers, declared_schema, open_table, writer_properties
 from kappa.delta.damage import entry_of
 from kappa.faults import crash_point
 from kappa.store.address import is_remote
@@ -46,7 +46,11 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     small = [size for size in files["size_bytes"].to_pylist() if target_bytes is None or size < target_bytes]
     if len(small) > COMPACT_AFTER and all(map(str.isascii, files["path"].to_pylist())):
         with answers(path):
-            table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
+            table.optimize.compact(
+                target_size=target_bytes,
+                writer_properties=writer_properties(declared_schema(table)),
+                commit_properties=tables.upkeep_commit(COMPACTED),
+            )
 
 
 def forget_before(path: str, seq: int) -> None:
