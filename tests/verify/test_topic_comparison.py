@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from kappa.kafka.broker import Broker
 from kappa.offsets.vector import Offsets
+from kappa.topology.ddl import columns_of
+from kappa.topology.schemas.value_schemas import value_schema
 from kappa.verify import topic_comparison
 from kappa.verify.topic_comparison import (
     KeyDifferences,
@@ -19,6 +22,7 @@ from kappa.verify.topic_comparison import (
     span_of,
 )
 from kappa.wire.encoding import Record
+from kappa.wire.wire_values import decoder, encoder
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,24 @@ def test_a_span_counts_offsets_and_knows_whether_its_beginning_may_be_gone() -> 
 def test_numbers_of_more_digits_than_a_double_has_are_told_apart(one: str, other: str) -> None:
     sent = span(Sent(b"a", f'{{"v":{one}}}'.encode()))
     assert key_differences(sent, rows((b"a", f'{{"v":{other}}}'.encode()))).different == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("nan", "inf"), ("inf", "-inf"), ("nan", None)], ids=["infinity", "sign", "null"]
+)
+def test_values_of_avro_that_are_not_numbers_are_told_apart(one: str, other: str | None) -> None:
+    columns = columns_of("v ARRAY<DOUBLE>", "t")
+    schema = value_schema("avro", "t", columns)
+    encode = encoder(1, schema, ["v"])
+    sent, row = (next(encode(pa.table({"v": [[None if v is None else float(v)]]}))) for v in (one, other))
+    for value, different in ((sent, 0), (row, 1)):
+        topic = span_of(cast(Broker, OneTopic(Sent(b"a", sent))), "t", decode=decoder({1: schema}))
+        assert key_differences(topic, rows((b"a", value))).different == different
+
+
+def test_an_empty_key_is_not_a_missing_one() -> None:
+    differences = record_differences(span(Sent(b"", b"1"), Sent(None, b"2")), rows((None, b"1"), (None, b"2")))
+    assert (differences.missing, differences.foreign) == (1, 1)
 
 
 def test_a_number_is_the_same_in_other_digits() -> None:

@@ -5,20 +5,19 @@ A long topic is read several times, each time for a share of its keys, so that m
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
-
-import orjson
 
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import seq_of
 from kappa.offsets.vector import Offsets
+from kappa.slices.topics import paged_keys
 from kappa.wire.encoding import Record
 from kappa.wire.wire_values import by_digits
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 #: Records of a topic per share: about 200 bytes of memory each.
 RECORDS = 2_000_000
 
+#: Avro has bytes and decimals, and NaN and infinities, which are null to orjson.
+_JSON = json.JSONEncoder(sort_keys=True, default=repr, check_circular=False)
 #: Holds every number of a row without rounding it.
 _EXACT = Context(prec=400)
 
@@ -90,7 +91,7 @@ class TopicSpan:
             return b""
         with suppress(Exception):  # other programs, and epochs with another format, send values of any bytes
             value = self._columns(value)
-        return blake2b(b"%d:%s%s" % (len(key or b""), key or b"-", value), digest_size=16).digest()
+        return paged_keys.digest(key, value)
 
     def _columns(self, value: bytes) -> bytes:
         """A value in a form that is the same for equal rows; any other value as it is."""
@@ -100,7 +101,7 @@ class TopicSpan:
         if self.columns is not None:
             content = {name: _comparable(content.get(name), kind) for name, kind in self.columns.items()}
         columns = {name: part for name, part in content.items() if part is not None}
-        return orjson.dumps(columns, option=orjson.OPT_SORT_KEYS, default=repr)  # Avro has bytes and decimals
+        return _JSON.encode(columns).encode()
 
 
 def _comparable(value: Any, kind: Any) -> Any:
@@ -117,7 +118,7 @@ def _comparable(value: Any, kind: Any) -> Any:
         return [_comparable(part, of_array) for part in value]
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         number = value if isinstance(value, Decimal) else Decimal(repr(value))
-        return orjson.Fragment(str(_EXACT.normalize(_EXACT.add(number, Decimal(0)))))
+        return _EXACT.normalize(_EXACT.add(number, Decimal(0)))
     return value
 
 
