@@ -5,15 +5,13 @@ A value is parsed as its column's type and written again from the result: a call
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 
 from kappa.delta.queries import quoted_name
+from kappa.wire.json import json_scalars
 from kappa_web.problems import Problem
 
 _INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
@@ -116,24 +114,11 @@ def _boolean(text: str) -> str:
 
 
 def _date(text: str) -> str:
-    return f"arrow_cast({(date.fromisoformat(text) - date(1970, 1, 1)).days}, 'Date32')"
-
-
-def micros(text: str) -> int:
-    """Microseconds since 1970 of an ISO 8601 time with a zone.
-
-    Raises:
-        ValueError: the text is not such a time.
-    """
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        raise ValueError(text)
-    passed = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+    return f"arrow_cast({json_scalars.days(text)}, 'Date32')"
 
 
 def _timestamp(text: str) -> str:
-    return f"arrow_cast({micros(text)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return f"arrow_cast({json_scalars.micros(text)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _number(text: str, kind: str) -> str:
@@ -144,10 +129,7 @@ def _number(text: str, kind: str) -> str:
 
 
 def _bytes(text: str) -> str:
-    try:
-        return f"arrow_cast(X'{base64.b64decode(text, validate=True).hex()}', 'Binary')"
-    except binascii.Error as error:
-        raise ValueError(text) from error
+    return f"arrow_cast(X'{json_scalars.content(text).hex()}', 'Binary')"
 
 
 _FORMS: dict[str, Callable[[str], str]] = {

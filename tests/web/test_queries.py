@@ -84,6 +84,28 @@ class TestRows:
         for text in wrong:
             assert site.problem(f"{SUMS}/{quote(text)}") == (400, "malformed"), text
 
+    @pytest.mark.parametrize(
+        ("kind", "numbers", "texts"),
+        [
+            ("DATE", [-719_893, 2_932_897], ["-0001-01-01", "+10000-01-01"]),
+            (
+                "TIMESTAMP",
+                [-(2**63), 253_402_300_800_000_000],
+                ["-290308-12-21T19:59:05.224192Z", "+10000-01-01T00:00:00.000000Z"],
+            ),
+        ],
+    )
+    def test_a_key_is_found_by_the_text_that_it_has_in_an_answer(
+        self, tmp_path: Path, kind: str, numbers: list[int], texts: list[str]
+    ) -> None:
+        table = Table(name="sums", key=["at"], schema=f"at {kind} NOT NULL")
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        site = Site(tmp_path, Topology(name="sums", version="1", sources=[source], tables=[table], step=lambda _: {}))
+        site.epoch.put(*({"at": number} for number in numbers))
+        assert site.rows(SUMS) == [{"at": text} for text in texts]
+        assert [site.get(f"{SUMS}/{quote(text)}").json()["row"]["at"] for text in texts] == texts
+        assert site.rows(SUMS, params={"from": texts[1]}) == [{"at": texts[1]}]
+
     @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_LTZ"])
     def test_a_scan_goes_on_with_its_cursor_for_a_key_of_any_name(self, tmp_path: Path, kind: str) -> None:
         table = Table(name="sums", key=["at"], schema=f"at {kind} NOT NULL")
