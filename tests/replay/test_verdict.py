@@ -126,6 +126,12 @@ def test_drift_thresholds_and_failures_are_readable_with_measured_values() -> No
     assert full.failures == ("check c: why", "threshold rewards.keys_added: found 1, allowed 0")
 
 
+def test_a_null_and_an_empty_text_can_be_told_apart() -> None:
+    sample = Sample(key={"k": ""}, live={"v": None, "w": ""}, candidate={"v": "", "w": None})
+    lines = report(tables=(replace(CHANGED, samples=(sample,)),)).render()
+    assert lines[-1] == "    k=: v=null, w= -> v=, w=null"
+
+
 def test_a_value_cannot_move_the_cursor_or_break_a_line() -> None:
     hostile = Sample(key={"k": "a\nb"}, live={"v": "\x1b[2J"}, candidate=None)
     lines = report(tables=(replace(CHANGED, samples=(hostile,)),)).render()

@@ -290,8 +290,8 @@ def by_count(changed: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def shown(row: Mapping[str, Any] | None) -> str:
-    """A row in one line; a null is empty."""
-    return "absent" if row is None else ", ".join(f"{k}={'' if v is None else v}" for k, v in row.items())
+    """A row in one line."""
+    return "absent" if row is None else ", ".join(f"{k}={'null' if v is None else v}" for k, v in row.items())
 
 
 def number(value: float | None) -> str:
