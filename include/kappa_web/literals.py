@@ -15,22 +15,7 @@ from kappa.wire.json import json_scalars
 from kappa_web.problems import Problem
 
 _INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
-#: A DECIMAL has ten digits, and none after the point, where its declaration does not say.
-_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC|DEC)(?:\((\d+)(?:, ?(\d+))?\))?")
-#: Other names of a type.
-_NAMES = {"TIMESTAMP_LTZ": "TIMESTAMP"}
-
-
-def plain_kind(kind: str) -> str:
-    """A type under one name, as ledgers have it as it was declared.
-
-    Examples:
-        >>> from kappa_web.literals import plain_kind
-        >>> plain_kind("NUMERIC(12)"), plain_kind("TIMESTAMP_LTZ"), plain_kind("STRING")
-        ('DECIMAL(12, 0)', 'TIMESTAMP', 'STRING')
-    """
-    sized = _DECIMAL.fullmatch(kind)
-    return f"DECIMAL({sized[1] or 10}, {sized[2] or 0})" if sized else _NAMES.get(kind, kind)
+_DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
 
 
 def literal(text: str, kind: str, name: str) -> str:
@@ -38,7 +23,7 @@ def literal(text: str, kind: str, name: str) -> str:
 
     Args:
         text: decoded text from the URL: the JSON form of its type, without quotes.
-        kind: the column's type, as Spark DDL.
+        kind: the column's type, as :class:`~kappa.topology.shapes.Shape` has it.
         name: the column, for messages.
 
     Raises:
@@ -51,7 +36,6 @@ def literal(text: str, kind: str, name: str) -> str:
         >>> literal("2026-03-01T00:00:00Z", "TIMESTAMP", "window_start")
         'arrow_cast(1772323200000000, \\'Timestamp(Microsecond, Some("UTC"))\\')'
     """
-    kind = plain_kind(kind)
     sized = _DECIMAL.fullmatch(kind)
     if sized:
         return _decimal(text, int(sized[1]), int(sized[2]), name)

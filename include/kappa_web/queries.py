@@ -26,7 +26,6 @@ from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnsw
 from kappa_web.bounded import Bounded
 from kappa_web.description import described
 from kappa_web.lake import Lake, Staleness, View
-from kappa_web.literals import plain_kind
 from kappa_web.problems import Problem, check_readable
 
 if TYPE_CHECKING:
@@ -294,7 +293,7 @@ def _page(
     last = table.slice(len(rows) - 1, 1).select(list(shape.key))
     numbers = {"TIMESTAMP": (pa.timestamp("us", "UTC"), pa.int64()), "DATE": (pa.date32(), pa.int32())}
     for place, name in enumerate(shape.key):
-        declared = plain_kind(shape.columns[name])
+        declared = shape.columns[name]
         if declared in numbers:
             kind, number = numbers[declared]
             last = last.set_column(place, name, last[name].cast(kind).cast(number))

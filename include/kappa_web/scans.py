@@ -16,7 +16,7 @@ import orjson
 
 from kappa.delta.queries import quoted_name
 from kappa.topology.shapes import Shape
-from kappa_web.literals import equal, literal, plain_kind
+from kappa_web.literals import equal, literal
 from kappa_web.problems import Problem
 
 #: Largest number of rows on a page, and the default.
@@ -177,7 +177,7 @@ def _next_column(scan: Scan, shape: Shape, names: Sequence[str]) -> list[str]:
 def _windows(scan: Scan, shape: Shape) -> list[str]:
     if scan.window_from is None and scan.window_to is None:
         return []
-    if plain_kind(shape.columns.get(WINDOW, "")) != "TIMESTAMP":
+    if shape.columns.get(WINDOW) != "TIMESTAMP":
         raise Problem(400, "malformed", f"The table has no windows: it has no column {WINDOW} TIMESTAMP.")
     name = quoted_name(WINDOW)
     conditions = [] if scan.window_from is None else [f"{name} >= {_value(scan.window_from, shape, WINDOW)}"]
@@ -205,7 +205,7 @@ def mark(value: object) -> str:
 
 def _marked(text: str, kind: str, name: str) -> str:
     """The SQL of a value of :func:`mark`."""
-    match plain_kind(kind):
+    match kind:
         case "TIMESTAMP":
             return f"arrow_cast({literal(text, 'BIGINT', name)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
         case "DATE":

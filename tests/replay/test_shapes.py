@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kappa import Append, Source, Topology
+from kappa import Append, Source, Table, Topology
 from kappa.operators import agg, deduplicate, tumbling_window
 from kappa.replay.findings import Severity
 from kappa.replay.rules.seed import unlike_seed
@@ -131,3 +131,13 @@ def test_fields_of_newer_code_about_source_times_are_ignored() -> None:
         "moves": Timing(time="at", grace_ms=5),
         "told": Timing(time="at", grace_ms=0, follows="a.b"),
     }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("DECIMAL", "DECIMAL(10,0)"), ("NUMERIC(12)", "DECIMAL(12, 0)"), ("TIMESTAMP_LTZ", "TIMESTAMP")]
+)
+def test_a_type_is_one_however_it_is_declared_or_was_recorded(one: str, other: str) -> None:
+    was, now = (Shape.of(Table(name="t", key="k", schema=f"k {kind} NOT NULL, v {kind}")) for kind in (one, other))
+    recorded = Shape.from_dict({"columns": {"k": one, "v": one}, "required": ["k"], "key": ["k"], "hidden": []})
+    assert was == now and was.typed_key == now.typed_key
+    assert recorded.columns == now.columns

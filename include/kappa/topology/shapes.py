@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kappa.topology import Append, Source, Table, Topology
 
+#: A DECIMAL has ten digits, and none after the point, where its declaration does not say.
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC|DEC)(?:\((\d+)(?:, ?(\d+))?\))?")
 #: Types of numbers whose digits a record has in full, whatever the type.
 _EXACT = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
+
+
+def plain_kind(kind: str) -> str:
+    """A type under one name: declarations and what earlier code recorded have several.
+
+    Examples:
+        >>> from kappa.topology.shapes import plain_kind
+        >>> plain_kind("NUMERIC(12)"), plain_kind("TIMESTAMP_LTZ"), plain_kind("STRING")
+        ('DECIMAL(12, 0)', 'TIMESTAMP', 'STRING')
+    """
+    sized = _DECIMAL.fullmatch(kind)
+    return f"DECIMAL({sized[1] or 10}, {sized[2] or 0})" if sized else "TIMESTAMP" if kind == "TIMESTAMP_LTZ" else kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +47,7 @@ class Shape:
     """Key and columns of a table, or columns of an append output.
 
     Attributes:
-        columns: column -> its type as Spark DDL.
+        columns: column -> its type as Spark DDL, under one name, see :func:`plain_kind`.
         required: columns that may not be null.
         key: key columns; none for an append output.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own.
@@ -68,7 +83,7 @@ class Shape:
             sources: the sources of the topology.
         """
         return cls(
-            columns={column.name: column.type for column in item.columns},
+            columns={column.name: plain_kind(column.type) for column in item.columns},
             required=tuple(column.name for column in item.columns if not column.nullable),
             key=tuple(item.key) if isinstance(item, Table) else (),
             made_by=item.made_by if isinstance(item, Table) else "",
@@ -80,7 +95,7 @@ class Shape:
     def from_dict(cls, values: Mapping[str, Any]) -> Shape:
         """Read what :func:`shapes_as_dict` gave."""
         return cls(
-            columns=values["columns"],
+            columns={name: plain_kind(kind) for name, kind in values["columns"].items()},
             required=tuple(values["required"]),
             key=tuple(values["key"]),
             made_by=values.get("made_by", ""),
