@@ -55,6 +55,12 @@ def test_changes_that_leave_history_alone_need_no_replay(changes: dict[str, Any]
     assert codes(**changes) == []
 
 
+def test_a_field_within_a_value_that_may_no_longer_be_null_needs_a_replay() -> None:
+    loose, strict = (replace(POS, schema=f"id STRING NOT NULL, s STRUCT<x: INT{word}>") for word in ("", " NOT NULL"))
+    (finding,) = upgrade_rules.needs_replay(replace(BEFORE, sources=[loose]), replace(BEFORE, sources=[strict]))
+    assert "STRUCT<x: INT NOT NULL>, not STRUCT<x: INT>" in finding.message
+
+
 def test_an_owner_is_a_fact_of_no_plan() -> None:
     assert topology_facts(replace(BEFORE, owner="team-b"), "code") == topology_facts(BEFORE, "code")
 

@@ -364,7 +364,7 @@ def _changed_columns(what: str, old: Iterable[Column], new: Iterable[Column], *,
             one = was or now
             if not (may_come and one is not None and one.nullable):
                 changes.append(f"column {name!r} of {what} is {'new' if was is None else 'gone'}")
-        elif (was.delta, was.nullable) != (now.delta, now.nullable):
+        elif (was.delta, was.nullable, was.required) != (now.delta, now.nullable, now.required):
             changes.append(f"column {name!r} of {what} is {_said(now)}, not {_said(was)}")
     return changes
 
