@@ -74,6 +74,8 @@ def removal(add: Mapping[str, Any], at: int, *, is_rows: bool = True) -> dict[st
             "extendedFileMetadata": True,
             "partitionValues": add.get("partitionValues") or {},
             "size": add["size"],
+            # A file with one is another to readers (Delta's protocol, "Action Reconciliation").
+            **({"deletionVector": add["deletionVector"]} if add.get("deletionVector") else {}),
         }
     }
 

@@ -197,11 +197,15 @@ class PublishedTable:
         for add in files.values():
             check_file(origin.path, add)
         metadata = metadata_of(state, source, origin.hidden, self.retention)
+        # Another program may have added a file of the epoch again, with other statistics or a deletion vector.
+        present = {} if self._is_foreign else state.files
         return Publication(
             version=source.version,
             seq=source.transactions.get(APP),
-            removed=[remove for path, remove in state.files.items() if path not in files],
-            added={path: add for path, add in files.items() if path not in state.files},
+            removed=[
+                add for path, add in state.files.items() if path not in files or add.get("deletionVector") is not None
+            ],
+            added={path: add for path, add in files.items() if path not in present},
             metadata=None if is_same_metadata(metadata, state.metadata) and not self._is_foreign else metadata,
             protocol=None if state.protocol == PROTOCOL else PROTOCOL,
         )
