@@ -24,7 +24,7 @@ KappaError
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
 │   ├── DamagedTableError       files of a Delta table are missing or torn
-│   ├── PublicationError        an epoch's table has features that its published table would not show
+│   ├── PublicationError        an epoch's table cannot be shown at the path of its published table
 │   ├── NewerFormatError        a stored record is in a format of newer code
 │   ├── RecordRefusedError      the broker will never take a record that an epoch sends
 │   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
@@ -176,10 +176,11 @@ class DamagedTableError(Terminal):
 
 
 class PublicationError(Terminal):
-    """A table of an epoch has features that its published table would not show as they are meant.
+    """A table of an epoch has features that its published table would not show as they are meant, or another program
+    has a table at the path.
 
     Attributes:
-        data: ``path``, the table of the epoch; ``feature``.
+        data: ``path``, the table; ``feature``.
     """
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support import live_lake
 from support.path_readers import by_duckdb
 from typer.testing import CliRunner
@@ -76,6 +77,8 @@ def test_a_table_that_was_never_published_says_so_with_the_command(config: Confi
     assert (rewards.path, rewards.kind, rewards.epoch) == (f"{config.lake}/{NAME}/rewards", "table", None)
     assert rewards.standing == f"not published yet. Its driver does it: kappa start {NAME} --execute"
     assert rewards.standing in run(config, "tables", NAME)
+    write_deltalake(rewards.path, pyarrow.table({"id": ["a"]}))
+    assert "another program has a Delta table there" in standings(config)["rewards"].standing
 
 
 def test_a_published_table_that_shows_every_commit_is_not_behind(config: Config) -> None:

@@ -1,8 +1,11 @@
-"""Objections to a plan whose topic outputs are there already, brought about on a real broker."""
+"""Objections to a plan whose topic outputs or tables are there already, brought about on a real broker."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pyarrow
+from deltalake import write_deltalake
 
 from support.findings import Provoked, provokes
 from support.sites import Site
@@ -96,4 +99,18 @@ def _(here: Site) -> Provoked:
         numbers={"topic": out, "bytes": 1000, "source": here.topic},
         says="a larger row stops the epoch",
         remedy="max.message.bytes=",
+    )
+
+
+@provokes("published-path-taken")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce()
+    path = here.paths(1).published("balances")
+    write_deltalake(path, pyarrow.table({"id": ["a"], "total": [1]}))
+    return Provoked(
+        command="plan NAME",
+        numbers={"path": path},
+        says=f"Another program has a Delta table at {path}",
+        remedy="Move that table to another folder",
     )

@@ -210,6 +210,21 @@ def entry_actions(change: Publication, origin: Origin) -> list[Action]:
     return actions
 
 
+def check_log(path: str, state: LogState) -> None:
+    """Refuse to publish over a table that is not one of Kappa's.
+
+    Raises:
+        PublicationError: another program made it.
+    """
+    if EPOCH not in state.transactions:
+        raise PublicationError(
+            f"Nothing is published at {path}: another program has a Delta table there, which stays as it is. The "
+            "stream goes on. Move that table to another folder, and the driver publishes.",
+            path=path,
+            feature="another program's table",
+        )
+
+
 def check_table(path: str, source: LogState) -> None:
     """Refuse features of a table that readers of a published table would not see.
 

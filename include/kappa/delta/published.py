@@ -27,6 +27,7 @@ from kappa.delta.publication import (
     Publication,
     Shown,
     check_file,
+    check_log,
     check_table,
     entry_actions,
     is_same_metadata,
@@ -131,7 +132,8 @@ class PublishedTable:
 
         Raises:
             ConflictError: another process published after that version; nothing was done. Look again.
-            PublicationError: the epoch's table has features that a published table does not show.
+            PublicationError: the epoch's table has features that a published table does not show, or another program
+                has a table at the path.
         """
         with self._lock:
             state = self.look() if self._state is None else self._state
@@ -140,6 +142,7 @@ class PublishedTable:
             if state is None:
                 self._commit(LogState(), self._whole(LogState(), origin), origin)
                 return False
+            check_log(self.path, state)
             before = None if self._is_foreign else shown_by(self.path, state)
             if before is not None and (before.epoch, before.source_version) == (origin.epoch, origin.version):
                 return True

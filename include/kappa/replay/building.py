@@ -81,6 +81,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     )
     findings += topic_rules.topic_findings(topology, facts)
     findings += output_rules.output_findings(topology.outputs, facts.log.outputs, facts.log.largest)
+    findings += output_rules.paths_taken(topology.name, facts.occupied)
     findings += needed_rules.needed_findings(topology, facts)
     live_cuts = request_rules.live_cuts_unknown(facts.live, resolved.start, is_chained=bool(facts.chain.bound))
     if request.cuts == "live":

@@ -323,6 +323,7 @@ class Facts:
         step: findings in the step's plans, if they were inspected: that takes Spark.
         existing: place -> the columns of the table of another job that an epoch begins with.
         in_seconds: topic -> a record's own time and its Kafka timestamp, where most sampled records hold epoch seconds.
+        occupied: paths of published tables at which another program has a table.
         unversioned: installed distributions whose version says nothing of their content.
     """
 
@@ -356,6 +357,7 @@ class Facts:
     step: tuple[Finding, ...] = ()
     in_seconds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     existing: Mapping[str, ExistingColumns] = field(default_factory=dict)
+    occupied: tuple[str, ...] = ()
     unversioned: tuple[str, ...] = ()
 
 

@@ -9,11 +9,12 @@ from itertools import takewhile
 
 from kappa import clock
 from kappa.config import Config
+from kappa.delta.access import is_table
 from kappa.delta.damage import entry_number
 from kappa.delta.log_entries import actions_of
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.publication import Shown, shown_by
-from kappa.errors import UNREADABLE
+from kappa.errors import UNREADABLE, DamagedTableError, LedgerError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
@@ -114,6 +115,9 @@ def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, pla
     moved_at = None if record.last_move is None else record.last_move.at
     since = waiting_since(paths, state, place, shown, moved_at)
     seconds = 0.0 if since is None else clock.age_seconds(since)
+    if shown is None and is_table(path):
+        problem = "another program has a Delta table there, which stays as it is. Move it to another folder"
+        return replace(one, seconds_behind=seconds, problem=problem)
     if shown is None:
         problem = f"not published yet. Its driver does it: kappa start {paths.topology} --execute"
         return replace(one, seconds_behind=seconds, problem=problem)
@@ -131,6 +135,14 @@ def _standing(record: TopologyRecord, paths: EpochPaths, state: LedgerState, pla
         else f"shows epoch {shown.epoch}, live is {paths.epoch}: its driver has not published since the move. "
         f"Start it: kappa start {paths.topology} --execute",
     )
+
+
+def is_foreign(path: str) -> bool:
+    """Whether the Delta table at the path of a published table is another program's. Of a damaged one nobody knows."""
+    try:
+        return is_table(path) and shown_now(path) is None
+    except (DamagedTableError, LedgerError):
+        return False
 
 
 def shown_now(path: str) -> Shown | None:

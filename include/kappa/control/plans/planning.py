@@ -49,6 +49,7 @@ from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import adoption_of
 from kappa.replay.starts import FromMarker, start_time
+from kappa.serving.published_tables import is_foreign
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK
 from kappa.slices.topics import ownership, turns, versioned_topics
 from kappa.topology import registry
@@ -124,6 +125,7 @@ def surveyed_facts(
     number = next_epoch(broker, record, listed)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=number)
+    names = (*deployed.tables, *deployed.appends) if deployed else ()
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
     adoption = adoption_of(request, live) if request.resolved_seed is Seed.FROM_TABLES else None
@@ -164,6 +166,7 @@ def surveyed_facts(
         topic_settings=config.topic_settings,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption else {},
+        occupied=tuple(filter(is_foreign, map(paths.published, names))),
         unversioned=interpreters.own(config).unversioned,
     )
 

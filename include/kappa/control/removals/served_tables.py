@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kappa.acts import Effect
+from kappa.delta.access import is_table
 from kappa.delta.log_state import state_of
 from kappa.errors import DamagedTableError, LedgerError, RefusedError
 from kappa.faults import crash_point
@@ -102,7 +103,7 @@ def remove_table(folder: str, paths: EpochPaths) -> bool:
     """
     store, epoch = store_of(folder), _shown_epoch(folder)
     others = [name for name in store.folders(folder) if name not in (paths.folder, "_delta_log")]
-    if epoch == paths.epoch or (epoch is None and not others):
+    if epoch == paths.epoch or (not others and not is_table(folder)):
         store.delete_folder(f"{folder}/_delta_log")
     is_gone = store.delete_folder(f"{folder}/{paths.folder}")
     store.delete_empty(folder)

@@ -1,12 +1,12 @@
-"""Rules about existing topics that an epoch will send to: records that they would drop, refuse or rewrite, and schemas
-that a registry refuses.
+"""Rules about what is there already where an epoch will write: topics that would drop, refuse or rewrite records,
+schemas that a registry refuses, and tables of other programs.
 
 A missing topic is created with settings that keep what is sent; see :mod:`kappa.kafka.topic_settings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kappa.replay.facts import OutputFacts, TopologyFacts
@@ -132,6 +132,18 @@ def size(topic: str, takes: int, limits: Mapping[str, int]) -> list[Finding]:
     if not source or takes >= limits[source]:
         return []
     return [OUTPUT_LIMITS_RECORDS(topic=topic, bytes=takes, source=source, most=limits[source])]
+
+
+PUBLISHED_PATH_TAKEN = refuses(
+    "published-path-taken",
+    "Another program has a Delta table at {path}, where readers are to find a table of {topology!r}.",
+    "Move that table to another folder, or give the topology or its table another name.",
+)
+
+
+def paths_taken(topology: str, paths: Iterable[str]) -> list[Finding]:
+    """Another program has tables where published tables belong: nothing is published over them."""
+    return [PUBLISHED_PATH_TAKEN(path=path, topology=topology) for path in paths]
 
 
 SCHEMA_REGISTRY_MISSING = refuses(
