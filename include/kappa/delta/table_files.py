@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from kappa.delta.access import open_table
+from kappa.delta.access import answers, open_table
 from kappa.delta.damage import is_elsewhere
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
@@ -69,11 +69,29 @@ def rows_of(table: DeltaTable) -> int | None:
 
     They count rows that deletion vectors take away, and ``deltalake`` does not say how many those are.
     """
-    if "deletionVectors" in (table.protocol().reader_features or ()):
+    if _has_vectors(table):
         return None
     files = files_of(table)
     counts = files["num_records"].to_pylist() if files.num_rows else []
     return None if None in counts else sum(counts)
+
+
+def read_vectors(path: str, table: DeltaTable) -> None:
+    """Read the deletion vectors of an open table at this path: a vacuum may take an earlier one, and leave its file.
+
+    Raises:
+        DeltaError: of ``deltalake``: one is gone.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    if _has_vectors(table):
+        with answers(path):
+            for _ in table.deletion_vectors():
+                pass
+
+
+def _has_vectors(table: DeltaTable) -> bool:
+    return "deletionVectors" in (table.protocol().reader_features or ())
 
 
 def files_of(table: DeltaTable) -> pa.Table:

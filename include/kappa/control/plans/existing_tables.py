@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kappa.delta.access import id_of, is_table, open_table
-from kappa.delta.table_files import missing, rows_of
+from kappa.delta.table_files import missing, read_vectors, rows_of
 from kappa.errors import LakeRefusedError, LakeUnreachableError, UsageError, first_line
 from kappa.replay.adoption import ExistingColumns, ExistingTable
 from kappa.store.address import is_remote, table_address
@@ -62,6 +62,7 @@ def columns_of(table: ExistingTable) -> ExistingColumns:
             return ExistingColumns(error=error)
         if files := missing(table.address, opened):
             return ExistingColumns(error=f"{len(files):,} of its files are gone, such as {files[0]}")
+        read_vectors(table.address, opened)
         schema = json.loads(opened.schema().to_json())
     except (LakeUnreachableError, LakeRefusedError):
         raise
