@@ -12,10 +12,12 @@ import pytest
 import typer.testing
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from support.streams_group import streams_member
 
 from kappa.cli import app
 from kappa.control import groups
-from kappa.errors import UnknownGroupError, UsageError
+from kappa.control.adoptions.job_positions import of_group
+from kappa.errors import RefusedError, UnknownGroupError, UsageError
 from kappa.kafka.broker import Broker
 from kappa.offsets.vector import Offsets
 from kappa.replay.group_reset import GroupRequest
@@ -181,6 +183,12 @@ def test_a_group_with_members_is_refused_and_stays(kafka: Broker, run: Run, pos:
         member.close()
     assert kafka.group_members(group) == 0
     assert kafka.group_members(f"{group}.none") == 0
+
+
+def test_a_group_of_kafka_streams_is_not_taken_for_one_without_members(kafka: Broker, pos: str, group: str) -> None:
+    assert of_group(kafka, group, [pos]).offsets == Offsets({pos: {0: 5, 1: 6}})
+    with streams_member(kafka.bootstrap_servers, group, pos), pytest.raises(RefusedError, match="is not known"):
+        of_group(kafka, group, [pos])
 
 
 def test_a_group_is_shown_and_its_file_sets_it_again(

@@ -19,7 +19,7 @@ def set_offsets(epoch: DrivenEpoch, broker: Broker, position: Offsets) -> None:
     try:
         broker.set_group_offsets(group, position)
     except ConflictError as error:
-        members = ", ".join(broker.group_member_names(group)) or "a member that has left meanwhile"
+        members = ", ".join(broker.group_member_names(group) or ()) or "a member that has left meanwhile"
         raise ConflictError(
             f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
             f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "

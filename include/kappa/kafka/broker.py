@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import ConfigResource, OffsetSpec
 
 from kappa.errors import DataLossError, TopologyError
@@ -279,14 +287,19 @@ class Broker:
 
     def group_members(self, group: str) -> int:
         """Number of active members of the group; 0 for a group that does not exist."""
-        return len(self.group_member_names(group))
+        return len(self.group_member_names(group) or ())
 
-    def group_member_names(self, group: str) -> list[str]:
-        """Client id and host of each active member of the group."""
+    def group_member_names(self, group: str) -> list[str] | None:
+        """Client id and host of each active member of the group; None where Kafka's client finds no such group.
+
+        It finds none of the groups of Kafka Streams with ``group.protocol=streams`` either.
+        """
         answers = self._admin.client.describe_consumer_groups([group], request_timeout=self._timeout)
         missing = {KafkaError.GROUP_ID_NOT_FOUND}
         description = self._admin.answer(answers[group], f"describing group {group!r}", but=missing)
-        return [f"client {one.client_id!r} on {one.host}" for one in description.members] if description else []
+        if description is None or description.state is ConsumerGroupState.DEAD:
+            return None
+        return [f"client {one.client_id!r} on {one.host}" for one in description.members]
 
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit offsets for a group without members; creates the group. Idempotent. Other partitions keep their

@@ -129,9 +129,10 @@ def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition
 
     Raises:
         UnknownGroupError: the group has no offsets in them.
-        RefusedError: the group has members, or no offset in a partition.
+        RefusedError: the group has members, or may have, or no offset in a partition.
     """
-    if members := broker.group_member_names(group):
+    members = broker.group_member_names(group)
+    if members:
         raise RefusedError(
             f"Consumer group {group!r} has {len(members)} members ({', '.join(members)}): the old job still runs. Stop "
             "it, then adopt its table.",
@@ -144,6 +145,14 @@ def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition
         raise UnknownGroupError(
             f"Consumer group {group!r} has no offsets in {', '.join(sorted(topics))}: `kappa offsets --group {group}` "
             "shows where it stands. Correct the name, or write the offsets to a file: --from-file.",
+            group=group,
+        )
+    if members is None:
+        raise RefusedError(
+            f"Kafka's client does not describe group {group!r}, as one of Kafka Streams with group.protocol=streams: "
+            "whether the old job still runs is not known. Stop it, look by kafka-streams-groups.sh, and write the "
+            "offsets to a file: --from-file.",
+            findings=(),
             group=group,
         )
     begins = {at: offset for at, offset in broker.low_watermarks(sorted(topics)).items() if at not in position.offsets}
