@@ -67,6 +67,13 @@ def test_columns_of_another_kind_are_objected_to(
     assert code in codes(adopted(facts, plan_of, types))
 
 
+def test_the_type_of_a_column_is_told_as_a_whole(facts: Facts, plan_of: PlanOf) -> None:
+    kind = delta_type("MAP<STRING, ARRAY<STRUCT<a: BIGINT, b: DATE>>>")
+    (finding,) = adopted(facts, plan_of, {**TYPES, "tier": kind}).refusals
+    assert "is map<string, array<struct<a: long, b: date>>>, and 'rewards' declares it STRING" in finding.message
+    assert finding.remedy.endswith("a copy of the table with the declared one: CAST(tier AS STRING).")
+
+
 def test_columns_are_the_same_whatever_their_case(facts: Facts, plan_of: PlanOf) -> None:
     plan = adopted(facts, plan_of, {"Card": "string", "POINTS": "long", "tier": "string"})
     assert codes(plan) == {"adoption-lacks-output"}

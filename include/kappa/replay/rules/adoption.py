@@ -69,10 +69,15 @@ ADOPTED_COLUMN_LEFT_OUT = warns(
     "Columns {columns} of {address} are not columns of {name!r}: they are not taken over.",
     "No action needed if that is meant; otherwise add them to the schema in the topology.",
 )
+_DECLARE_ITS_TYPE = (
+    "Declare the type that the table has; a newer version of the topology can add a column of another type. If Kappa "
+    "has no such type, as timestamp_ntz, adopt a copy of the table with the declared one"
+)
 ADOPTED_TYPE_DIFFERS = refuses(
     "adopted-type-differs",
     "Column {column!r} of {address} is {existing}, and {name!r} declares it {declared}: values would be lost.",
-    "Declare the type that the table has. A newer version of the topology can add a column of another type.",
+    f"{_DECLARE_ITS_TYPE}: CAST({{column}} AS {{declared}}).",
+    way_out=f"{_DECLARE_ITS_TYPE}.",
 )
 ADOPTED_KEY_PADDED = refuses(
     "adopted-key-padded",
@@ -249,7 +254,11 @@ def delta_type(declared: str) -> Any:
 
 def shown(kind: Any) -> str:
     """A type of a Delta schema for people."""
-    return kind if isinstance(kind, str) else str(kind["type"])
+    if isinstance(kind, str):
+        return kind
+    fields = [f"{field['name']}: {shown(field['type'])}" for field in kind.get("fields", ())]
+    parts = fields or [shown(kind[name]) for name in ("keyType", "valueType", "elementType") if name in kind]
+    return f"{kind['type']}<{', '.join(parts)}>"
 
 
 def may_become(existing: Any, declared: Any) -> bool:
