@@ -35,7 +35,7 @@ SUMS = Table(
 #: A time before the first one that both writers of Delta keep.
 EARLY = -62_135_596_800_000_001
 PARTS = Append(
-    name="parts", schema="id STRING, day STRING NOT NULL, at TIMESTAMP, n BIGINT", partition_by=["day", "at"]
+    name="parts", schema="id STRING, day STRING NOT NULL, at TIMESTAMP, n BIGINT, x DOUBLE", partition_by=["day", "at"]
 )
 NESTED = Topology(
     name="nested",
@@ -116,6 +116,11 @@ def test_columns_are_copied_under_their_declared_names_whatever_their_case(spark
         ({"day": ["1", "x" * 300]}, "1 rows have a value in column 'day' that no partition can have"),
         ({"day": ["1", "2"], "at": pa.array([EARLY, 0], pa.timestamp("us", "UTC"))}, "'at' that no partition can have"),
         ({"day": ["1", "2"], "n": [1.5, 2.0]}, "1 rows have a value in column 'n' that does not fit BIGINT"),
+        ({"day": ["1", "2"], "n": [2.0**63, 2.0]}, "1 rows have a value in column 'n' that does not fit BIGINT"),
+        (
+            {"day": ["1", "2"], "x": pa.array([2**63 - 1, 2**53], pa.int64())},
+            "1 rows have a value in column 'x' that does not fit DOUBLE",
+        ),
     ],
 )
 def test_a_value_that_the_output_cannot_hold_is_not_adopted(

@@ -21,6 +21,9 @@ from kappa.topology.ddl import plain_type, quote, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: Types of which Spark takes the largest BIGINT and 2^63 for each other.
+_SATURATING = (("long", "double"), ("long", "float"), ("double", "long"), ("float", "long"))
+
 
 def copy_tables(run: EpochRun, existing: Sequence[ExistingTable], *, is_first: bool) -> None:
     """Replace the rows of the epoch's tables and append outputs by those of existing tables. Idempotent.
@@ -105,8 +108,10 @@ def _objections(table: ExistingTable, member: Table | Append, rows: DataFrame) -
         if c.name in types and not is_lossless(types[c.name], delta_type(c.type)):
             name = quote(c.name)
             back = rows.schema[c.name].dataType.simpleString()
-            cast = f"try_cast(try_cast({name} AS {c.type}) AS {back})"
-            lossy = f"{name} IS NOT NULL AND NOT coalesce({cast} = {name}, false)"
+            same = f"try_cast(try_cast({name} AS {c.type}) AS {back}) = {name}"
+            if (types[c.name], delta_type(c.type)) in _SATURATING:
+                same = f"{same} AND {name} < {2.0**63!r}D"
+            lossy = f"{name} IS NOT NULL AND NOT coalesce({same}, false)"
             conditions.append((f"have a value in column {c.name!r} that does not fit {c.type}", lossy))
     if conditions:
         counts = rows.agg(*(F.expr(f"count_if({sql})") for _, sql in conditions)).first()
