@@ -32,7 +32,7 @@ KappaError
 │   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
-    ├── BrokerUnreachableError  Kafka does not answer
+    ├── BrokerUnreachableError  Kafka does not answer, or cannot at the moment
     ├── RegistryUnreachableError  the schema registry does not answer, lacks a schema, or none is set
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
@@ -219,7 +219,7 @@ class DataLossError(Terminal):
 
 
 class BrokerUnreachableError(Transient):
-    """Kafka does not answer."""
+    """Kafka does not answer, or cannot do what it is asked for at the moment."""
 
 
 class RegistryUnreachableError(Transient):

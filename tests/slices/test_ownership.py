@@ -98,6 +98,7 @@ def test_claims_and_markers_are_read_where_their_topic_got_more_partitions(
         sender.init()  # returns when it is readable
     assert markers.read(kafka, paths) == of_slice
     turns.supersede(config(paths, kafka, tmp_path), paths.topology, 1, by=2)
+    kafka.settled_ends([paths.markers])
     marker = markers.read(kafka, paths)
     assert marker is not None and marker.superseded_by == 2
     assert {partition for (_, partition), end in kafka.high_watermarks([paths.markers]).items() if end} == {0}

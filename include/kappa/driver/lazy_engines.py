@@ -179,10 +179,12 @@ class LazyEngines:
         return self.opened_session is not None and not is_alive(self.opened_session)
 
     def is_kafka_there(self) -> bool:
-        """Whether a broker answers a new client: a connected one may have a token that new ones cannot get."""
+        """Whether the partitions of the sources answer a new client: a connected one may have a token that new ones
+        cannot get.
+        """
         try:
             with self._connect() as broker:
-                broker.topic_ids(sorted(self._epoch.plan.topic_ids))
+                broker.stable_offsets(self._epoch.plan.topic_ids)
         except Transient:
             return False
         except KappaError:

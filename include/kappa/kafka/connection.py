@@ -14,11 +14,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kappa.config import client_file_of
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
-from kappa.kafka.client_file import SETTING, TOKEN_URL, for_librdkafka
+from kappa.kafka.client_file import SETTING, TOKEN_URL, for_librdkafka, tool_options
 
 T = TypeVar("T")
 
-_UNREACHABLE = {
+#: Nobody answered, or Kafka says that the same request may succeed later: while leaders move or are gone, and while a
+#: quota is used up.
+_PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -27,22 +29,32 @@ _UNREACHABLE = {
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
+    KafkaError._WAIT_COORD,
+    KafkaError._NOENT,  # of a question for offsets: a partition has no leader
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_CONTROLLER,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError._WAIT_COORD,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.LISTENER_NOT_FOUND,
+    KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+    KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
 }
-_UNKNOWN_TOPIC = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._NOENT,
-}
+_UNKNOWN_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 #: Errors of a missing right: no further try helps.
 NOT_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -103,6 +115,15 @@ def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
     return BrokerUnreachableError(
         f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address "
         f"in KAPPA_BOOTSTRAP_SERVERS.{_hint(bootstrap_servers)}",
+        bootstrap_servers=bootstrap_servers,
+    )
+
+
+def _unable(bootstrap_servers: str, reason: str) -> BrokerUnreachableError:
+    """The error for brokers that answer, and cannot do something at the moment."""
+    return BrokerUnreachableError(
+        f"Kafka at {bootstrap_servers} cannot do it at the moment ({reason}). Look for partitions without a leader: "
+        f"kafka-topics.sh {tool_options(bootstrap_servers)} --describe --unavailable-partitions",
         bootstrap_servers=bootstrap_servers,
     )
 
@@ -189,8 +210,9 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     code, text = cause.code(), f"{cause.name()}: {cause.str()}"
     values = {"code": cause.name(), "bootstrap_servers": bootstrap_servers}
-    if code in _UNREACHABLE or (cause.retriable() and code not in _UNKNOWN_TOPIC | _BUSY):
-        return unreachable(bootstrap_servers, f"{doing}: {text}")
+    if code in _PASSING or (cause.retriable() and code not in _UNKNOWN_TOPIC | _BUSY):
+        waited_for = _unable if code > 0 or code == KafkaError._NOENT else unreachable
+        return waited_for(bootstrap_servers, f"{doing}: {text}")
     if code in _UNKNOWN_TOPIC:
         return TopologyError(
             f"A topic or partition does not exist on {bootstrap_servers}: {doing} ({text}). Create the topic, or "
