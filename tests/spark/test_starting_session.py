@@ -93,8 +93,13 @@ def test_a_failed_start_of_spark_is_raised_where_the_session_is_requested(monkey
 
 REPLACED = """
 import os, signal
+from types import SimpleNamespace
 from kappa.config import Config
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.spark.session import LazySession
+
+def is_dead(session):
+    return LazyEngines.is_spark_dead(SimpleNamespace(opened_session=session))
 
 with LazySession(config=Config.from_env(), name="replaced") as lazy:
     first = lazy.session
@@ -105,14 +110,19 @@ with LazySession(config=Config.from_env(), name="replaced") as lazy:
     process.wait()
     second = lazy.session
     print(second.range(4).count(), second.sql("SELECT 'text' AS word").first()[0], lazy.session is second)
+    print(is_dead(first), is_dead(second))
+    second.sparkContext._jsc.sc().stop()  # as the master of a cluster does that takes an application away
+    print(second.sparkContext._gateway.proc.poll(), is_dead(second))
     os.kill(second.sparkContext._gateway.proc.pid, signal.SIGKILL)
 print("stopped")
 """
 
 
 @pytest.mark.spark
-def test_a_lazy_session_whose_jvm_was_killed_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+def test_a_session_whose_jvm_was_killed_or_stopped_is_not_used_again(tmp_path: Path) -> None:
     env = {**os.environ, "KAPPA_SPARK_MASTER": "local[1]", "TMPDIR": str(tmp_path)}
     process = subprocess.run([sys.executable, "-c", REPLACED], env=env, capture_output=True, text=True, check=False)
-    assert process.stdout.split() == ["4", "text", "True", "stopped"], process.stderr
+    words = process.stdout.split()
+    assert words[:3] + words[-1:] == ["4", "text", "True", "stopped"], process.stderr
+    assert words[3:5] == ["True", "False"] and words[5:7] == ["None", "True"], "a new driver gets a new JVM"
     assert process.returncode == 0

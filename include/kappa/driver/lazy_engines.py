@@ -23,7 +23,7 @@ from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.topics import turns
 from kappa.slices.topics.registered_topics import register
-from kappa.spark.session import StartingSession, driver_name, is_alive, merge_bytes
+from kappa.spark.session import StartingSession, driver_name, is_answering, merge_bytes
 from kappa.verify import attestation
 
 if TYPE_CHECKING:
@@ -175,8 +175,8 @@ class LazyEngines:
         return time_index(self.broker, plan.topic_ids, archives)
 
     def is_spark_dead(self) -> bool:
-        """Whether there was a session and its JVM is gone."""
-        return self.opened_session is not None and not is_alive(self.opened_session)
+        """Whether there was a session, and it can compute no more: no other one is started in this process."""
+        return self.opened_session is not None and not is_answering(self.opened_session)
 
     def is_kafka_there(self) -> bool:
         """Whether the partitions of the sources answer a new client: a connected one may have a token that new ones

@@ -251,7 +251,9 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def is_answering(session: SparkSession) -> bool:
-    """Whether the session can compute: its JVM runs, and has not begun to end after it ran out of memory."""
+    """Whether the session can compute: its JVM runs, and has neither begun to end after it ran out of memory nor been
+    stopped by its cluster.
+    """
     try:
         return is_alive(session) and not session.sparkContext._jsc.sc().isStopped()
     except Exception:  # py4j raises several for a JVM that is ending
