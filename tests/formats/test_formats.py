@@ -80,6 +80,9 @@ class OneTopic:
     def topics(self, _: str = "") -> tuple[str, ...]:
         return (PATHS.markers,)
 
+    def has_topic(self, name: str) -> bool:
+        return name == PATHS.markers
+
     def last_record(self, _: str, __: int, *, key: bytes) -> tuple[bytes | None, bytes | None, int] | None:
         matches = [record for record in self.records if record.key == key]
         return (matches[-1].key, matches[-1].value, 0) if matches else None

@@ -48,6 +48,9 @@ class Log:
     def topics(self, prefix: str = "") -> tuple[str, ...]:
         return tuple(sorted(name for name in self.records if name.startswith(prefix)))
 
+    def has_topic(self, name: str) -> bool:
+        return name in self.records
+
     def adapted(self, topic: EpochTopic) -> EpochTopic:
         return topic
 

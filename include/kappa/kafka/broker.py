@@ -158,7 +158,9 @@ class Broker:
         """
         try:
             self._admin.described([name])
-        except TopologyError:
+        except TopologyError as error:
+            if error.data.get("topic") != name:  # Kafka said something else of it
+                raise
             return False
         return True
 

@@ -44,7 +44,7 @@ def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> 
         BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
     """
     broker, topic, target = run.engines.broker, paths.changelog(table.name), run.paths.table(table.name)
-    if topic not in broker.topics(topic):
+    if not broker.has_topic(topic):
         raise DataLossError(
             f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
         )

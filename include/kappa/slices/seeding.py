@@ -236,7 +236,7 @@ def _of_other_topics(
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
     assert source.epoch is not None
     paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    if paths.markers in run.engines.broker.topics(paths.markers):
+    if run.engines.broker.has_topic(paths.markers):
         run.engines.broker.settled_ends([paths.markers])
     marker = markers.read(run.engines.broker, paths)
     if marker is None:

@@ -170,7 +170,7 @@ def _attestation(config: Config, broker: Broker, record: TopologyRecord, paths: 
     state = Ledger(paths.ledger).state()
     missing = unknown_to_broker(markers.read(broker, paths), state)
     if missing:  # Kafka writes the end of a transaction after it has answered
-        broker.settled_ends([paths.markers] if paths.markers in broker.topics(paths.markers) else [])
+        broker.settled_ends([paths.markers] if broker.has_topic(paths.markers) else [])
         missing = unknown_to_broker(markers.read(broker, paths), state)
     problems = [
         f"The {older}: of epoch {paths.epoch} {difference}. Way out: {way_out(paths.topology)}"

@@ -288,7 +288,7 @@ def _keys_in(run: EpochRun, topic: Topic, table: Table) -> DataFrame:
     decode = key_decoder(source, kind, {})
     assert decode is not None
     parts = [pa.schema(list(kind)).empty_table()]
-    if topic.name in run.engines.broker.topics(topic.name):
+    if run.engines.broker.has_topic(topic.name):
         with keys_in(run.engines, topic.name) as keys:
             for batch in keys.batches(CHUNK_ROWS):
                 rows, _ = decode(pa.array(batch, pa.binary()))

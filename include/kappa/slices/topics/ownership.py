@@ -50,8 +50,12 @@ class Owner:
 
 
 def owner(broker: Broker, paths: EpochPaths) -> Owner | None:
-    """The lake that took an epoch's names; None when none did, or before lakes had ids."""
-    if paths.markers not in broker.topics(paths.markers):
+    """The lake that took an epoch's names; None when none did, or before lakes had ids.
+
+    Raises:
+        ConfigError: this user may not see the topic of its claims.
+    """
+    if not broker.has_topic(paths.markers):
         return None
     ends = broker.stable_offsets([paths.markers])
     for batch in broker.read(broker.low_watermarks([paths.markers]), ends):

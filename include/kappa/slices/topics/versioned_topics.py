@@ -14,7 +14,6 @@ from kappa.errors import RefusedError
 from kappa.faults import crash_point
 from kappa.kafka import topic_settings
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
@@ -125,11 +124,11 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
     before = record.epochs.get(record.live) if record.live is not None else None
     after = record.epoch(epoch)
     names = sorted({*after.topics, *(before.topics if before else ())})
-    present = set(broker.topics()) if names else set()
 
     def end(name: str | None) -> dict[str, Any]:
         # Not the stable end: that shows a committed transaction a moment late. An open one belongs to no slice.
-        return broker.high_watermarks([name]).as_dict() if name in present and name is not None else Offsets().as_dict()
+        present = [] if name is None or not broker.has_topic(name) else [name]
+        return broker.high_watermarks(present).as_dict()
 
     return {name: {"from": end(before.topic(name) if before else None), "to": end(after.topic(name))} for name in names}
 
