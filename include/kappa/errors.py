@@ -42,6 +42,7 @@ KappaError
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -246,6 +247,8 @@ class ConflictError(Transient):
 UNREADABLE = (DamagedTableError, NewerFormatError, LedgerError, OSError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
+#: Of Spark, for data, for functions of the step, and for what its SQL raises.
+_OF_ROWS = re.compile(r"SQLSTATE: (?:22|38|P0)|An exception was thrown from the Python worker")
 
 
 def causes(error: BaseException) -> list[BaseException]:
@@ -256,6 +259,11 @@ def causes(error: BaseException) -> list[BaseException]:
         chain.append(one)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
     return chain
+
+
+def is_of_rows(error: BaseException) -> bool:
+    """Whether Spark says that rows or the code of a step are at fault: its words may then be those of a record."""
+    return bool(_OF_ROWS.search(str(error)))
 
 
 def first_line(error: BaseException) -> str:

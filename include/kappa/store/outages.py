@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from shlex import quote
 
-from kappa.errors import ConfigError, KappaError, LakeRefusedError, LakeUnreachableError, causes
+from kappa.errors import ConfigError, KappaError, LakeRefusedError, LakeUnreachableError, causes, is_of_rows
 from kappa.store.address import bucket_and_key, is_remote
 from kappa.store.options import SETTING
 
@@ -42,8 +42,8 @@ _REFUSED = re.compile(
 )
 #: A request to which the store says no, whether it is there or not: all of 4xx but those of what is not there, or is.
 _DENIED = re.compile(r"(?i:status code):?\s+(?:4(?!04|08|09|12|29)\d\d|501)\b")
-#: An answer that is the same however often it is asked for, and an error of code in a Python worker of Spark.
-_FINAL = re.compile(r"(?i:status code):?\s+(?:4(?!08|09|29)\d\d|501)\b|PythonException")
+#: An answer that is the same however often it is asked for.
+_FINAL = re.compile(r"(?i:status code):?\s+(?:4(?!08|09|29)\d\d|501)\b")
 #: Of obstore and deltalake, for options that they do not take.
 _OF_OPTIONS = re.compile(r"Generic Config error")
 #: Of object_store, for a key of another program that it does not take: all around it cannot be listed.
@@ -130,7 +130,7 @@ def _is_of_client(error: BaseException) -> bool:
 
 def is_outage(error: BaseException) -> bool:
     """Whether an error, or one of its causes, is a store that does not answer."""
-    errors = causes(error)
+    errors = [one for one in causes(error) if not is_of_rows(one)]
     if any(isinstance(one, LakeUnreachableError) for one in errors):
         return True
     is_final = is_refusal(error) or any(_FINAL.search(_text(one)) and not _asks_again(one) for one in errors)
