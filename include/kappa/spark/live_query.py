@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa import clock
 from kappa.errors import LedgerError
 from kappa.kafka.client_file import for_spark
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Takes the ranges of a micro-batch and its records.
 OnBatch = Callable[[Sequence[OffsetRange], "DataFrame"], None]
+#: From this many seconds on a clock counts as set back.
+_SET_BACK_SECONDS = 1.0
 
 
 class LiveQuery:
@@ -57,6 +61,7 @@ class LiveQuery:
         self._closing = False
         self.error: BaseException | None = None
         self._reached = start
+        self._ahead = _ahead_seconds()
         shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
         self._query: StreamingQuery = (
             session.readStream.format("kafka")
@@ -76,8 +81,14 @@ class LiveQuery:
         )
 
     def is_active(self) -> bool:
-        """Whether micro-batches still come."""
-        return self.error is None and bool(self._query.isActive)
+        """Whether micro-batches still come: none do after the clock was set back, for as long as that was.
+
+        Spark waits by the wall clock for the time of the next one.
+        """
+        ahead, before = _ahead_seconds(), self._ahead
+        self._ahead = max(ahead, before)
+        is_set_back = ahead < before - _SET_BACK_SECONDS
+        return self.error is None and not is_set_back and bool(self._query.isActive)
 
     def between(self, act: Callable[[], object], *, is_waiting: bool = False) -> None:
         """Do something between two slices; nothing when one is being worked on, unless its end is waited for.
@@ -133,3 +144,8 @@ class LiveQuery:
         """End offsets of a micro-batch: last line of its offset file, which Spark writes before the batch runs."""
         lines = (self._checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
         return Offsets.from_json(json.loads(lines[-1]))
+
+
+def _ahead_seconds() -> float:
+    """By how much the wall clock is ahead of the monotonic one."""
+    return clock.now().timestamp() - time.monotonic()
