@@ -30,9 +30,12 @@ def set_offsets(epoch: DrivenEpoch, broker: Broker, position: Offsets) -> None:
 
 
 def check(epoch: DrivenEpoch, broker: Broker) -> None:
-    """Raise RefusedError unless the rewound group and the plan agree, before the first slice."""
+    """Raise RefusedError unless the rewound group and the plan agree, before the first slice.
+
+    Kafka forgets the offsets of a group without members after days (``offsets.retention.minutes``).
+    """
     position = broker.group_position(epoch.paths.name, epoch.plan.start)
-    if position != epoch.plan.start:
+    if len(position) and position != epoch.plan.start:
         raise RefusedError(
             f"Group {epoch.paths.name!r} is at {position.to_json()}, the plan starts at "
             f"{epoch.plan.start.to_json()}: another process moved it. Abort this replay and plan again.",
