@@ -31,7 +31,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState
 from kappa.replay.chains import is_reached
-from kappa.slices.places import check_topics, recorded
+from kappa.slices.places import check_topics
 from kappa.slices.topics import ownership, turns
 from kappa.slices.writing import check_mask
 from kappa.store.stores import store_of
@@ -207,8 +207,7 @@ class DrivenEpoch:
 
     def stable(self, broker: Broker, position: Offsets) -> Offsets:
         """Where each partition of the sources ends now, for readers of committed records."""
-        with recorded(self.plan.topic_ids):
-            return position.merge(broker.stable_offsets(sorted(self.plan.topic_ids)))
+        return position.merge(broker.stable_offsets(self.plan.topic_ids))
 
     def partitions(self, broker: Broker) -> int:
         """Partitions of the widest source."""

@@ -39,6 +39,7 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState, begun
 from kappa.replay.stages import Stage
 from kappa.slices.abandoning import abandon_slice
+from kappa.slices.places import recorded
 from kappa.slices.probing import Refusal
 from kappa.slices.protocol import finish_slice
 from kappa.spark.session import check_settings
@@ -228,7 +229,8 @@ class Driver:
     def _loop(self) -> str:
         while True:
             try:
-                ended = self._next()
+                with recorded(self.epoch.plan.topic_ids):  # whatever asks for a topic
+                    ended = self._next()
                 if ended is not None:
                     return ended
                 self._attempts.succeeded()

@@ -18,7 +18,6 @@ from kappa.offsets.cuts import Spread
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_state import BegunState
 from kappa.slices.input.cuts import cut_by_time, spread_of
-from kappa.slices.places import recorded
 
 
 class Cuts(Protocol):
@@ -182,8 +181,7 @@ class UpstreamCuts:
         direct = sorted(self._direct())
         if not direct:
             return Offsets()
-        with recorded(self._epoch.plan.topic_ids):
-            return state.position.only(direct).merge(self._engines.broker.stable_offsets(direct))
+        return state.position.only(direct).merge(self._engines.broker.stable_offsets(direct))
 
     def _direct(self) -> set[str]:
         return set(self._epoch.plan.topic_ids) - set(self._epoch.upstreams.topics.values())
