@@ -363,6 +363,9 @@ def test_a_topic_hidden_from_a_user_is_not_taken_for_a_missing_one(filled: kafka
         for look in LOOKS:
             with pytest.raises(ConfigError, match="does not allow it: describing topic"):
                 look(client)
+    writer = user(filled, tmp_path, [right for right in rights() if right.kind == "TransactionalId"])
+    with pytest.raises(ConfigError, match="does not allow it: describing topic 'sales'"):
+        send("sales")(writer)
 
 
 @pytest.mark.broker

@@ -13,15 +13,8 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError
-from kappa.kafka.connection import (
-    NOT_ALLOWED,
-    bounded,
-    client_settings,
-    explained,
-    producer_settings,
-    unknown_topic,
-    unreachable,
-)
+from kappa.kafka.broker import Broker
+from kappa.kafka.connection import NOT_ALLOWED, bounded, client_settings, explained, producer_settings, unreachable
 from kappa.kafka.refusals import REFUSED, Undelivered, refusal, size_of
 from kappa.offsets.vector import Offsets
 from kappa.wire.encoding import Record
@@ -206,7 +199,7 @@ class Sender:
         try:
             for topic, key, value, headers, timestamp_ms, partition in records:
                 if topic not in self._topics:
-                    self._look_for(topic, producer)
+                    self._look_for(topic)
                 at, to = timestamp_ms or 0, _BY_KEY if partition is None else partition
                 failed = undelivered if timestamp_ms is None else partial(self._undelivered.add_at, timestamp_ms)
                 while True:
@@ -315,10 +308,10 @@ class Sender:
             raise RuntimeError(f"{self.transactional_id!r} has no open transaction. Call begin().")
         return self._ready
 
-    def _look_for(self, topic: str, producer: Producer) -> None:
-        self._topics = frozenset(producer.list_topics(timeout=_CONNECT_SECONDS).topics)
-        if topic not in self._topics:
-            raise unknown_topic(self.bootstrap_servers, topic, self._topics)
+    def _look_for(self, topic: str) -> None:
+        with Broker(self.bootstrap_servers) as broker:
+            broker.topic_ids([topic])  # raises where it is missing, or may not be seen
+        self._topics |= {topic}
 
     def _raise_failure(self) -> None:
         if self._undelivered.error is not None:
