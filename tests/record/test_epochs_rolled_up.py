@@ -119,6 +119,31 @@ def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkey
     assert [event.n for event in ours.history()] == list(range(1, 70))
 
 
+def test_epochs_of_a_host_whose_clock_is_ahead_are_rolled_up_after_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their events are all older than those of the roll-up before."""
+    monkeypatch.setattr(epochs_module, "ROLL_UP_EVENTS", 6)
+    lake = str(tmp_path)
+    ours, follower = Epochs(lake), Epochs(lake)
+
+    def put(hours: int, topology: str, *kinds: EventKind) -> None:
+        monkeypatch.setattr(clock, "now", lambda: BEGIN + timedelta(hours=hours))
+        for epoch in (1, 2):
+            for kind in kinds:
+                ours.add(topology, epoch, kind, actor="test", **DETAIL.get(kind, {}))
+
+    put(12, "ahead.a", "planned", "rewound", "aborted")
+    put(0, "b.b", "planned", "rewound", "aborted")
+    before = ours.history()
+    for hours, topologies in ((25, {"b.b"}), (37, {"ahead.a", "b.b"})):
+        put(hours, f"last.h{hours}", "planned", "aborted")
+        for one in (ours, follower, Epochs(lake)):
+            epochs = [epoch for record in one.records() for epoch in record.epochs.values()]
+            assert {epoch.planned.topology for epoch in epochs if epoch.rolled_up} == topologies
+            assert one.history()[: len(before)] == before
+
+
 @pytest.mark.usefixtures("nights")
 def test_topics_and_measures_of_an_epoch_stay_and_its_other_facts_are_refused(tmp_path: Path) -> None:
     places = {"KAPPA_LAKE": str(tmp_path), "KAPPA_HOME": str(tmp_path), "KAPPA_TOPOLOGIES": str(tmp_path)}

@@ -315,7 +315,9 @@ class Epochs:
         stay = [row for row in (lasting(row, name) if row["n"] in numbers else row for row in rows) if row is not None]
         late = late_numbers(pa.Table.from_pylist(stay, schema))
         late_rows = sorted((row for row in stay if row["n"] in late), key=itemgetter("topology"))
-        self._log.replace([row for row in stay if row["n"] not in late], [], max(numbers), late_rows)
+        # Where clocks differ these may all be older than those of the last roll-up, whose numbers are gone.
+        floor = max(*numbers, self._log.floor + 1)
+        self._log.replace([row for row in stay if row["n"] not in late], [], floor, late_rows)
         row_files.keep(folder, name, rolled_up, schema)  # a host that slept for a day finds it removed
         crash_point("record.rolled_up")
         self.records()
