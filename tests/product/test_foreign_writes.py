@@ -38,7 +38,7 @@ def test_a_foreign_deletion_of_rows_stops_a_stream_until_they_are_restored(strea
     stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "it stops")
     (event,) = [event for event in stream.record().events if event.event == "stuck"]
     assert place in event.reason and "DELETE" in event.reason
-    assert f"kappa restore {stream.name} --execute" in event.detail["error"]
+    assert f"kappa restore {stream.name} --epoch {live} --execute" in event.detail["error"]
     assert sorted(stream.sent()) == sent
     with pytest.raises(RefusedError, match="is running: its next commit may build on what is undone"):
         restore(stream.config, stream.name, actor="ada", reason="back")

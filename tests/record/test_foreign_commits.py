@@ -46,7 +46,9 @@ def test_rows_deleted_by_another_program_stop_the_epoch_and_are_restored(epoch: 
     path = epoch.paths.place(place)
     DeltaTable(path).delete("id = 'a'")
     DeltaTable(path).delete("id = 'b' AND total = 10")
-    with pytest.raises(ForeignCommitError, match=rf"{place}: version \d+ \(DELETE at .* kappa restore sums --execute"):
+    one = "sums --epoch 1 --execute"  # by default the commands are about the live epoch
+    way = f"kappa stop {one}, then kappa restore {one}, then kappa start {one}$"
+    with pytest.raises(ForeignCommitError, match=rf"{place}: version \d+ \(DELETE at .*: {way}"):
         epoch.run.look_at_commits()
     state = epoch.run.ledger.state()
     assert [c.operation for c in foreign_writes.foreign_commits(epoch.paths, state)[place]] == ["DELETE", "DELETE"]

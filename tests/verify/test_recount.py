@@ -128,7 +128,7 @@ def test_rows_deleted_without_the_ledger_are_named_until_restored(epoch: Epoch) 
     DeltaTable(epoch.paths.changes("sums")).delete("id = 'a'")
     (problem,) = problems(epoch)
     assert problem.startswith("changes/sums: version 4 (DELETE at ")
-    assert problem.endswith("kappa restore sums")
+    assert problem.endswith("kappa restore sums --epoch 1")
     foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
     assert problems(epoch) == []
 

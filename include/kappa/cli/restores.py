@@ -40,4 +40,4 @@ def restore(
         show(act)
     else:
         say(f"{place}: undone by version {version}" for place, version in restoration.versions.items())
-        say(f"To continue: kappa start {topology} --execute")
+        say(f"To continue: kappa start {topology} --epoch {restoration.epoch} --execute")

@@ -63,7 +63,7 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
     if foreign_commits and driver_status(config, topology, number).is_running:
         raise RefusedError(
             f"The driver of epoch {number} of {topology!r} is running: its next commit may build on what is undone. "
-            f"Stop it first: kappa stop {topology} --execute",
+            f"Stop it first: kappa stop {topology} --epoch {number} --execute",
             findings=(),
             epoch=number,
         )

@@ -425,7 +425,8 @@ def _conform(rows: pa.Table, columns: pa.Schema, path: str) -> pa.Table:
     if odd := sorted(set(rows.column_names) ^ set(columns.names)):
         raise ForeignCommitError(
             f"Another program changed {path}: either the table or its new rows lack {', '.join(odd)}. Nothing is "
-            "written. To undo it: kappa stop <topology> --execute, then kappa restore <topology> --execute",
+            "written. To undo it: kappa stop <topology> --epoch <epoch> --execute, then kappa restore <topology> "
+            "--epoch <epoch> --execute",
             path=path,
             columns=odd,
         )

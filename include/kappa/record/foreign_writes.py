@@ -69,11 +69,10 @@ class Watch:
 def refusal(paths: EpochPaths, foreign: Mapping[str, list[Commit]]) -> ForeignCommitError:
     """The error that names foreign commits and the way back."""
     named = "; ".join(f"{place}: {described(commit)}" for place, commits in foreign.items() for commit in commits)
-    name = paths.topology
+    one = f"{paths.topology} --epoch {paths.epoch} --execute"
     return ForeignCommitError(
-        f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is "
-        f"built on them. To undo them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa "
-        f"start {name} --execute",
+        f"Epoch {paths.epoch} of {paths.topology!r} has commits in its Delta tables that Kappa did not make: {named}. "
+        f"Nothing is built on them. To undo them: kappa stop {one}, then kappa restore {one}, then kappa start {one}",
         epoch=paths.epoch,
         commits={place: [commit.version for commit in commits] for place, commits in foreign.items()},
     )

@@ -146,7 +146,7 @@ class _Count:
         foreign = delta.foreign(commits)
         self.problems += [
             f"{place}: {described(commit)} was not made by Kappa. To undo what came after the last slice: kappa "
-            f"restore {paths.topology}"
+            f"restore {paths.topology} --epoch {paths.epoch}"
             for commit in foreign
         ]
         self.noticed += [
