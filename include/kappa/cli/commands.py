@@ -48,7 +48,11 @@ _EXTRAS = {
 
 #: What a disk says -> the error of Kappa's, and what to do.
 _OF_A_DISK: dict[int, tuple[type[KappaError] | None, str]] = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), (LakeRefusedError, "Let this user read and write there")),
+    **dict.fromkeys((errno.EACCES, errno.EROFS), (LakeRefusedError, "Let this user read and write there")),
+    **dict.fromkeys(
+        (errno.EPERM, errno.ENOTSUP, errno.ENOSYS),
+        (LakeRefusedError, "Let this user read and write there, on a file system that has hard links"),
+    ),
     **dict.fromkeys(NO_SPACE, (LakeUnreachableError, "Make room on its disk")),
     **dict.fromkeys((errno.EIO, errno.ESTALE), (LakeUnreachableError, "Look at its disk, and whether it is mounted")),
 }

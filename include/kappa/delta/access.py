@@ -6,6 +6,8 @@ On an object store each has the lake's options (:mod:`kappa.store.options`), and
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 CHECKPOINT_INTERVAL = 50
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
+#: Number of an error of the system, which those of ``deltalake`` have in their text alone.
+_OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 #: How often a creation is tried whose first entry S3 refuses: with 409 to two at once, of which it may carry out
 #: neither. Then ``deltalake`` looks for that entry, and says this.
 _CREATIONS = 5
@@ -72,6 +76,7 @@ def create_table(
     Raises:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
+        OSError: a disk refuses.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -90,7 +95,9 @@ def create_table(
                     storage_options=storage_options(path),
                 )
             return
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
+            if (refusal := of_system(error, path)) is not None:
+                raise refusal from error
             if _NEITHER not in str(error):
                 raise
             if attempt == _CREATIONS - 1:
@@ -281,6 +288,17 @@ def storage_options(path: str) -> dict[str, str] | None:
     if not is_remote(path):
         return None
     return {**retries_of(path).storage_options(), **access_to(path), **_CONDITION}
+
+
+def of_system(error: Exception, path: str) -> OSError | None:
+    """The error of the system in one of ``deltalake``, with its number; None where it is another.
+
+    Args:
+        error: the error.
+        path: the table.
+    """
+    number = _OF_SYSTEM.search(str(error))
+    return None if number is None else OSError(int(number[1]), os.strerror(int(number[1])), path)
 
 
 @contextmanager

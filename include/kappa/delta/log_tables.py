@@ -9,7 +9,17 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kappa.delta.access import answers, declared_schema, file_names, id_of, is_table, open_table, replace_files, write
+from kappa.delta.access import (
+    answers,
+    declared_schema,
+    file_names,
+    id_of,
+    is_table,
+    of_system,
+    open_table,
+    replace_files,
+    write,
+)
 from kappa.delta.damage import check_entries, entry_of
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, added_file, has_mark, put_rows, uptime
@@ -89,6 +99,7 @@ class LogTable(Protocol):
         Raises:
             ConflictError: something was committed; nothing was written.
             LedgerError: the table is gone.
+            OSError: a disk refuses.
         """
 
 
@@ -273,9 +284,12 @@ def _commit(
             with answers(path):
                 handle.update_incremental()
             return
+        is_there = is_table(path)
+        if is_there and (why := of_system(error, path)) is not None:
+            raise why from error
         if not isinstance(error, DeltaError):
             raise
-        if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
+        if is_there and open_table(path).version() > before:  # so far behind that the next entry was removed
             raise ConflictError(f"Another process appended to {path} first.", path=path) from error
         raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
 
