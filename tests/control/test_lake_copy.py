@@ -202,6 +202,14 @@ def test_a_lake_is_not_copied_into_itself(disk: Places) -> None:
     assert contents(lake) == before
 
 
+def test_a_file_does_not_become_a_lake(disk: Places) -> None:
+    file = Path(disk.config.lake).parent / "file"
+    file.touch()
+    for target in (str(file), f"{file}/other/lake"):
+        with pytest.raises(UsageError, match=f"^{target} cannot be a folder, since {file} is a file"):
+            moving.copy.planned(disk.config, target, actor="ann")
+
+
 def test_a_lake_is_at_one_spelling_of_its_address(disk: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sets KAPPA_LAKE to the short one is at the same lake."""
     (folder := Path(disk.target).parent / "work").mkdir()

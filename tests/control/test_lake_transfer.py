@@ -89,6 +89,23 @@ def test_objects_for_folders_are_not_files(bucket: Places, s3: S3Server) -> None
     assert contents(bucket.config.lake) == contents(bucket.target)
 
 
+def test_a_lake_with_a_file_that_s3_cannot_have_is_not_copied(bucket: Places) -> None:
+    folder = Path(bucket.config.lake, "_kappa/plans")
+    for name in ("a\nb.json", "\x7f", os.fsdecode(b"caf\xe9.json"), f"{'d' * 200}/" * 5 + "e"):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"{}")
+        with pytest.raises(RefusedError, match=r"one of 1, cannot be an object of s3://.*: kappa lake copy"):
+            moving.copy.planned(bucket.config, bucket.target, actor="ann")
+        file.unlink()
+    assert inventory.sizes(bucket.target) == {}
+    for name in ("a b?%zz*#.json", "é.json", f"{'d' * 200}/" * 4 + "e"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    copied(bucket)
+    assert contents(bucket.target) == contents(bucket.config.lake)
+
+
 # What cannot be read
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from kappa.errors import LakeUnreachableError
 from kappa.names import EpochPaths, epochs_log, launcher_file
 from kappa.record.topology_records import TopologyRecords
-from kappa.store.address import is_remote
+from kappa.store.address import bucket_and_key, is_remote
 from kappa.store.stores import store_of
 
 #: In the target, by whom it is being filled; the last file of a copy is there when they go.
@@ -24,6 +24,10 @@ LAUNCHERS = launcher_file("", "").lstrip("/").removesuffix(".json")
 _SCRATCH = re.compile(r"(?:.*\.tmp|.*#\d+|\..*\.crc|heartbeat\.json)")
 #: What is computed again, in the folder of an epoch: by its driver, or for a backfill that its driver has yet to take.
 _RECOMPUTED = re.compile(r"[^/]+/e\d{4,}/recomputed/.*")
+#: Characters that no client of Kappa takes in a key on S3: controls, and those that stand for bytes without UTF-8.
+_NO_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+#: Bytes of the longest key (AWS: "Naming Amazon S3 objects").
+_LONGEST_KEY = 1024
 _LOG = "/_delta_log/"
 _TABLE_OF_RECORD = f"{epochs_log('').lstrip('/')}/"
 _RECORD = f"{_TABLE_OF_RECORD}{_LOG.lstrip('/')}"
@@ -80,6 +84,12 @@ def is_copied(name: str, backfills: tuple[str, ...] = ()) -> bool:
     last = name.rpartition("/")[2]
     is_again = _RECOMPUTED.fullmatch(name) and not name.startswith(backfills)
     return not name.startswith((MARKS, LAUNCHERS)) and not _SCRATCH.fullmatch(last) and not is_again
+
+
+def without_key(names: Iterable[str], lake: str) -> list[str]:
+    """Those names that are not parts of keys of a lake on S3, sorted."""
+    keys = {name: bucket_and_key(f"{lake}/{name}")[1] for name in names}
+    return sorted(name for name, key in keys.items() if _NO_KEY.search(key) or len(key.encode()) > _LONGEST_KEY)
 
 
 def is_entry(name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from shlex import quote
 
 from kappa.acts import Act, Effect, act
@@ -60,9 +61,9 @@ def copy(
         address: of the target: a path or ``s3://bucket/prefix``, empty, or that of a copy that was begun.
 
     Raises:
-        UsageError: the address is one of this lake.
-        RefusedError: the target holds something else, the lake has no record or has links, or a driver or an archiver
-            runs.
+        UsageError: the address is one of this lake, or of a file.
+        RefusedError: the target holds something else, or cannot have a file; the lake has no record or has links; or a
+            driver or an archiver runs.
         DamagedTableError: a ledger cannot be read, and so not be taken.
         LakeMovedError: the lake is at a third address.
         ConflictError: the lake was opened again meanwhile, or another call has begun.
@@ -154,10 +155,23 @@ class _Move:
         return {name: size for name, size in here.items() if not inventory.is_entry(name) and there.get(name) != size}
 
     def _files(self) -> dict[str, int]:
-        """Name -> size of all files that belong to the copy."""
+        """Name -> size of all files that belong to the copy.
+
+        Raises:
+            RefusedError: the target cannot have one of them.
+        """
         backfills = inventory.backfill_folders(self._epochs.records())
         sizes = inventory.sizes(self._source)
-        return {name: size for name, size in sizes.items() if inventory.is_copied(name, backfills)}
+        files = {name: size for name, size in sizes.items() if inventory.is_copied(name, backfills)}
+        if is_remote(self._target) and (odd := inventory.without_key(files, self._target)):
+            raise RefusedError(
+                f"The file {odd[0]!r} of {self._source}, one of {len(odd):,}, cannot be an object of {self._target}: a "
+                "key on S3 is text in UTF-8 without control characters, of 1,024 bytes at most. Kappa makes no such "
+                f"file: rename it, or take it out of the lake; then again: {self._again}",
+                findings=(),
+                files=odd[:10],
+            )
+        return files
 
     def _is_complete(self) -> bool:
         return is_complete(self._epochs, self._transfer)
@@ -321,7 +335,7 @@ def _target(source: str, address: str) -> str:
     """The one spelling of the target's address.
 
     Raises:
-        UsageError: it is the lake, in it or around it, or leads there by a link.
+        UsageError: it is the lake, in it or around it, or leads there by a link; or it is a file, or below one.
     """
     target = lake_address(address, setting="the address")
     here, there = (f"{_real(path)}/" for path in (source, target))
@@ -329,6 +343,12 @@ def _target(source: str, address: str) -> str:
         raise UsageError(
             f"{target} is the lake {source}, or one of them is in the other. Name another place: kappa lake copy "
             "<address>",
+            target=target,
+        )
+    places = () if is_remote(target) else (Path(target), *Path(target).parents)
+    if file := next((place for place in places if place.exists() and not place.is_dir()), None):
+        raise UsageError(
+            f"{target} cannot be a folder, since {file} is a file. Name another place: kappa lake copy <address>",
             target=target,
         )
     return target
