@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from support.live_lake import NAME, live_lake
 from kappa.config import Config
 from kappa.control.restore import restore
 from kappa.delta import commits
+from kappa.errors import RefusedError
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 
@@ -59,3 +62,16 @@ def test_a_way_back_that_died_between_two_tables_is_put_on_record_once(config: C
     (event,) = restored(config)
     assert event.detail["made"][PLACES[0]] == version
     assert sorted(event.detail["made"]) == sorted(event.detail["undone"]) == sorted(PLACES)
+
+
+def test_a_driver_of_another_host_is_seen_to_run(config: Config) -> None:
+    """A first look at its heartbeat tells nothing."""
+    path = EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat
+    beat = replace(heartbeat.this_process("me", "code"), host="another", boot="another")
+    beating = heartbeat.Beating(path, beat, 0.02, lambda: True)
+    try:
+        with pytest.raises(RefusedError, match=rf"epoch 1 .* is running: .*: kappa stop {NAME} --epoch 1 --execute$"):
+            restore(config, NAME, actor="ada", reason="back")
+    finally:
+        beating.close()
+    assert restored(config) == []

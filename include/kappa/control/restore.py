@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
-from kappa.control import driver_status
 from kappa.delta.commits import Commit
+from kappa.driver.processes.process import settled_status
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.record import foreign_writes
@@ -60,7 +60,7 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
     state = ledger.state()
     foreign_commits = foreign_writes.foreign_commits(paths, state)
     commits = {place: tuple(these) for place, these in foreign_commits.items()}
-    if foreign_commits and driver_status(config, topology, number).is_running:
+    if foreign_commits and settled_status(config, topology, number).is_running:
         raise RefusedError(
             f"The driver of epoch {number} of {topology!r} is running: its next commit may build on what is undone. "
             f"Stop it first: kappa stop {topology} --epoch {number} --execute",
