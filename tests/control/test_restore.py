@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.live_lake import NAME, live_lake
+from support.live_lake import NAME, live_lake, open_run
 
+from kappa import clock
 from kappa.config import Config
 from kappa.control.restore import restore
 from kappa.delta import commits
@@ -18,6 +19,7 @@ from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
+from kappa.record.ledger_rows import LedgerRow
 
 PLACES = ("changes/rewards", "dead_letters")
 
@@ -75,3 +77,11 @@ def test_a_driver_of_another_host_is_seen_to_run(config: Config) -> None:
     finally:
         beating.close()
     assert restored(config) == []
+
+
+def test_a_way_back_is_not_an_attempt_at_the_slice_that_is_open(config: Config) -> None:
+    ledger = open_run(config).ledger
+    ledger.append(LedgerRow(kind="plan", seq=ledger.state().seq + 1, writer="me", at=clock.now()))
+    assert restore(config, NAME, actor="ada", reason="back").versions
+    claim = ledger.state().claim
+    assert claim is not None and "restore" in claim.writer and ledger.state().tries == 0

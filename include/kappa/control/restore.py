@@ -87,7 +87,7 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
     }
 
     def claim() -> None:
-        ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
+        ledger.claim(writer, state.claim.code if state.claim is not None else "", state, is_taken=True)
 
     def undo() -> None:
         ledger.check_claim(writer)

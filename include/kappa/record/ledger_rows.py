@@ -123,7 +123,7 @@ class LedgerRow:
     def is_taken(self) -> bool:
         """Whether it is a claim that no driver made: it does not count as an attempt at a slice.
 
-        Of a lake that is copied, and of an epoch that is removed.
+        Of a lake that is copied, and of an epoch that is removed, or whose tables are restored.
         """
         return bool(self.detail.get("taken"))
 
