@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableOptimizer
 
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
@@ -63,6 +64,30 @@ def test_merging_small_files_neither_repeats_nor_loses_a_row(log: AppendLog) -> 
     assert len(list((Path(log.path)).glob("*.parquet"))) > 64
     assert [row["n"] for row in AppendLog(log.path, SCHEMA).refresh()] == list(range(1, 151))
     assert [row["n"] for row in log.newest_first()] == list(range(150, 0, -1))
+
+
+def test_of_two_merges_of_the_same_files_the_earlier_one_is_refused(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process merges while one is about to."""
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 5)
+    other, merge, begun = AppendLog(log.path, SCHEMA), TableOptimizer.compact, list[TableOptimizer]()
+
+    def late(self: TableOptimizer, **options: Any) -> Any:
+        begun.append(self)
+        if len(begun) == 1:
+            other.refresh()
+            other.append([{"word": "other"}])
+        return merge(self, **options)
+
+    monkeypatch.setattr(TableOptimizer, "compact", late)
+    for number in range(7):
+        log.refresh()
+        log.append([{"word": str(number)}])
+    assert len(begun) == 2
+    for one in (log, other, AppendLog(log.path, SCHEMA)):
+        one.refresh()
+        assert [row["n"] for row in one.rows()] == list(range(1, 9))
 
 
 def test_a_removed_log_is_never_written_again(log: AppendLog) -> None:

@@ -194,7 +194,7 @@ def test_rows_are_appended_though_nothing_answers_the_merge_after_them(
     for word in ("a", "b"):
         log.append([{"word": word}])
         log.refresh()
-    fault = proxy.refuse(r"0{19}4\.json$", "PUT", status=status)
+    fault = proxy.refuse(r"0{19}5\.json$", "PUT", status=status)
     assert [row["n"] for row in log.append([{"word": "c"}])] == [3]
     assert len(fault.requests) == 1
     proxy.clear()

@@ -7,15 +7,18 @@ import time
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableOptimizer
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, tables
 from kappa.delta import vacuum as upkeep
 from kappa.delta.damage import entry_of
+from kappa.errors import ConflictError
 from kappa.topology.ddl import columns_of
 
 
@@ -139,3 +142,23 @@ def test_files_that_spark_wrote_for_letters_of_other_languages_are_not_merged(
     upkeep.compact(table)
     assert sorted(queries.query(table, None)["_seq"].to_pylist()) == [1, 2, 3]
     assert vacuum(table) == 0
+
+
+def test_a_merge_of_files_that_wakes_up_after_another_one_is_refused(
+    table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a driver that was frozen in it, while its successor merged the same files."""
+    monkeypatch.setattr(upkeep, "COMPACT_AFTER", 3)
+    for seq in range(1, 6):
+        tables.append(table, pa.table({"id": [f"k{seq}"], "total": [Decimal("1.00")]}), seq)
+    merge = TableOptimizer.compact
+
+    def late(self: TableOptimizer, **options: Any) -> Any:
+        monkeypatch.setattr(TableOptimizer, "compact", merge)
+        upkeep.compact(table)
+        return merge(self, **options)
+
+    monkeypatch.setattr(TableOptimizer, "compact", late)
+    with pytest.raises(ConflictError):
+        upkeep.compact(table)
+    assert [row["id"] for row in rows(table)] == [f"k{seq}" for seq in range(1, 6)]

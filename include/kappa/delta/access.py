@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from kappa.delta.damage import check_entries, damage, is_log_file
-from kappa.delta.log_entries import sync_commits
+from kappa.delta.log_entries import add_entry, sync_commits
 from kappa.errors import ConflictError, LakeRefusedError, LakeUnreachableError, first_line
 from kappa.store import outages
 from kappa.store.address import is_remote
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 #: Commits between two checkpoints of a table.
 CHECKPOINT_INTERVAL = 50
+#: Size of merged files, unless another is asked for: that of ``deltalake``.
+_TARGET_BYTES = 100 << 20
+#: ``userMetadata`` of commits that merge files.
+COMPACTED = "kappa.compact"
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
 #: Number of an error of the system, which those of ``deltalake`` have in their text alone.
@@ -227,6 +232,69 @@ def commit_actions(
         )
         table.update_incremental()
     check_point_if_due(path_of(table), table.version())
+
+
+def compact(table: DeltaTable, target_bytes: int | None) -> None:
+    """Merge small files of an open table, which is at the new version then. Changes no row.
+
+    Of two processes that merge at once the one that began first is refused, at whatever time it commits: ``deltalake``
+    (1.6.6) would commit both, and rows would be there twice. It refuses a merge after whose beginning the metadata was
+    written; so each merge first writes it, as it is. Not by ``deltalake``, which stops all threads for that.
+
+    Args:
+        table: the table.
+        target_bytes: size from which on a file is not small; None leaves that to ``deltalake``.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    from deltalake import CommitProperties
+
+    files = table.get_add_actions(flatten=True)
+    smallest = sorted(files["size_bytes"].to_pylist())[:2] if files.num_rows > 1 else []
+    if not smallest or sum(smallest) > (target_bytes or _TARGET_BYTES):
+        return
+    path, version = path_of(table), table.version() + 1
+    if add_entry(path, version, [{"commitInfo": _merge_info()}, {"metaData": _metadata(table)}]):
+        with answers(path):
+            table.update_incremental()
+    if table.version() != version:
+        raise ConflictError(f"Another process wrote to {path} at the same time. Look: kappa status", path=path)
+    commit = CommitProperties(custom_metadata={"userMetadata": COMPACTED}, max_commit_retries=0)
+    with answers(path):
+        table.optimize.compact(
+            target_size=target_bytes,
+            writer_properties=writer_properties(declared_schema(table)),
+            commit_properties=commit,
+            post_commithook_properties=_no_steps(),
+        )
+    for number in range(version, table.version() + 1):
+        check_point_if_due(path, number)
+
+
+def _merge_info() -> dict[str, Any]:
+    return {
+        "timestamp": time.time_ns() // 1_000_000,  # of this host, as in the entries of `deltalake`
+        "operation": "SET TBLPROPERTIES",
+        "operationParameters": {},
+        "engineInfo": "kappa",
+        "userMetadata": COMPACTED,
+    }
+
+
+def _metadata(table: DeltaTable) -> dict[str, Any]:
+    """The ``metaData`` action of an open table (Delta's protocol, "Change Metadata")."""
+    metadata = table.metadata()
+    return {
+        "id": id_of(table),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": metadata.partition_columns,
+        "createdTime": metadata.created_time,
+        "configuration": metadata.configuration,
+    }
 
 
 def _no_steps() -> PostCommitHookProperties:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
-from kappa.delta.access import CHECKPOINT_INTERVAL, answers, create_table, id_of, is_table, open_table
+from kappa.delta.access import CHECKPOINT_INTERVAL, answers, compact, create_table, id_of, is_table, open_table
 from kappa.delta.damage import damage, damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, is_late, open_log_table
@@ -361,21 +361,19 @@ class AppendLog:
 
     def _compact(self) -> None:
         """Merge small files. The rows are committed whatever comes of it."""
-        from deltalake import CommitProperties
-
         try:
-            with answers(self.path):
-                table = open_table(self.path)
-                # Files of this size and more are left out.
-                target = min([_COMPACT_TARGET_BYTES, *(max(size, LATE_BYTES) for size in self.late_rows.sizes())])
-                table.optimize.compact(target_size=target, commit_properties=CommitProperties(max_commit_retries=0))
-                # Before the files that were merged can go.
-                sync_commits(self.path, range(table.version(), table.version() + 1))
-                self._merges += 1
-                if self._merges % VACUUM_AFTER == 0:
-                    self._vacuum(table)
+            table = open_table(self.path)
+            before = table.version()
+            # Files of this size and more are left out.
+            target = min([_COMPACT_TARGET_BYTES, *(max(size, LATE_BYTES) for size in self.late_rows.sizes())])
+            compact(table, target)
+            # Before the files that were merged can go.
+            sync_commits(self.path, range(before + 1, table.version() + 1))
+            self._merges += 1
+            if self._merges % VACUUM_AFTER == 0:
+                self._vacuum(table)
         except ConflictError:
-            return  # an append came in between: the next one compacts
+            return  # another process wrote in between: the next append compacts
         except Exception as error:  # of any kind: the next one compacts
             import structlog
 
@@ -388,5 +386,6 @@ class AppendLog:
         files that it names as removed are sure not to be needed. All others are judged by the log of this moment.
         """
 
-        table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
-        open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        with answers(self.path):
+            table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+            open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)

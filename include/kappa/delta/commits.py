@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kappa.delta import tables
+from kappa.delta.access import COMPACTED
 from kappa.delta.log_entries import actions_of, add_entry, addition, removal
 from kappa.delta.log_state import LogState, state_of
 from kappa.delta.tail_table import milliseconds
@@ -217,7 +218,9 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
         engine=str(info.get("engineInfo", "unknown engine")),
         added=added,
         removed=removed,
-        table={name: action[name] for action in actions for name in ("protocol", "metaData") if name in action},
+        table={}
+        if message == COMPACTED  # a merge of small files says again what is there
+        else {name: action[name] for action in actions for name in ("protocol", "metaData") if name in action},
         changes_rows=any(file.get("dataChange", True) for file in (*added, *removed)),
         transactions=transactions,
         is_own=message.startswith(OWN) or tables.APP in transactions,

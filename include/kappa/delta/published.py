@@ -8,17 +8,17 @@ Feature Names in Table Features").
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.delta.access import check_point
+from kappa.delta.access import COMPACTED, check_point
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import actions_of, add_entry
-from kappa.delta.log_state import LogState, state_of
+from kappa.delta.log_state import Action, LogState, state_of
 from kappa.delta.publication import (
     CHECKPOINT_EVERY,
     PROTOCOL,
@@ -185,7 +185,7 @@ class PublishedTable:
             return self._whole(state, origin)
         entries = [actions_of(origin.path, number) for number in range(before.source_version + 1, origin.version + 1)]
         present = [actions for actions in entries if actions is not None]
-        if len(present) < len(entries) or any(_is_of_table(action) for actions in present for action in actions):
+        if len(present) < len(entries) or any(map(_is_of_table, present)):
             return self._whole(state, origin)
         properties, change = properties_of(self.retention), net(state, before, present, origin)
         if state.metadata.get("configuration") == properties:
@@ -275,8 +275,10 @@ def _is_own(state: LogState) -> bool:
     return not state.info or state.info.get("operation") == "PUBLISH"
 
 
-def _is_of_table(action: Mapping[str, Any]) -> bool:
-    return "metaData" in action or "protocol" in action
+def _is_of_table(actions: Sequence[Action]) -> bool:
+    """Whether an entry changes columns, properties or the protocol: one before a merge of files says the same again."""
+    is_merge = any(action.get("commitInfo", {}).get("userMetadata") == COMPACTED for action in actions)
+    return not is_merge and any("metaData" in action or "protocol" in action for action in actions)
 
 
 def _is_txn(action: Mapping[str, Any]) -> bool:

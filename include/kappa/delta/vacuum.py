@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kappa.delta import table_files, tables
-from kappa.delta.access import answers, declared_schema, open_table, writer_properties
+from kappa.delta import access, table_files, tables
+from kappa.delta.access import answers, open_table
 from kappa.delta.damage import entry_of
 from kappa.faults import crash_point
 from kappa.store.address import is_remote
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 COMPACT_AFTER = 64
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
-#: ``userMetadata`` of commits that merge files, and of those that remove changes which are in their table.
-COMPACTED = "kappa.compact"
+#: ``userMetadata`` of commits that remove changes which are in their table.
 FORGOTTEN = "kappa.forget"
 
 
@@ -45,12 +44,7 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     files = table_files.files_of(table)
     small = [size for size in files["size_bytes"].to_pylist() if target_bytes is None or size < target_bytes]
     if len(small) > COMPACT_AFTER and all(map(str.isascii, files["path"].to_pylist())):
-        with answers(path):
-            table.optimize.compact(
-                target_size=target_bytes,
-                writer_properties=writer_properties(declared_schema(table)),
-                commit_properties=tables.upkeep_commit(COMPACTED),
-            )
+        access.compact(table, target_bytes)
 
 
 def forget_before(path: str, seq: int) -> None:
