@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,6 +147,7 @@ def doctor(json: Json = False) -> None:
     """
     from kappa_local import doctor as doctor_module
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its broker, topics and files go with it
     settings = config()
     proofs = []
     for proof in chain([doctor_module.used_settings(settings, origins())], doctor_module.proofs(settings)):

@@ -1,8 +1,11 @@
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -125,6 +128,21 @@ def test_every_part_is_checked_by_using_it_and_nothing_stays(monkeypatch, tmp_pa
     assert [proof for proof in proofs if not proof.ok] == []
     assert [proof.name for proof in proofs] == ["java", "disk", "scratch", "lake", "jars", "kafka", "spark", "airflow"]
     assert list((tmp_path / "home").rglob("*")) == []
+
+
+@pytest.mark.broker
+def test_a_doctor_that_is_ended_leaves_no_broker_and_no_files(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    env = {**os.environ, **config(tmp_path / "home").to_env(), "TMPDIR": str(scratch)}
+    process = subprocess.Popen([sys.executable, "-m", "kappa", "doctor"], env=env, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (brokers := [one for one in psutil.Process(process.pid).children() if "kafka.Kafka" in one.cmdline()]):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(120) != 0
+    assert not [one for one in brokers if one.is_running()] and not list(scratch.glob("kappa-doctor-*"))
 
 
 @pytest.mark.broker
