@@ -345,8 +345,9 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
                     epoch=proposal.epoch,
                 )
             writer = beat.writer if state in ("running", "slow") else writer
-        request = "The upgrade" if epoch.upgrade is not None else ""
-        check_wanted(config, proposal.topology, proposal.epoch, request=request)
+        if not epoch.is_wanted:
+            request = "The upgrade" if epoch.upgrade is not None else ""
+            check_wanted(config, proposal.topology, proposal.epoch, request=request)
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     is_over = epochs_of(config.lake).record(proposal.topology).epoch(proposal.epoch).code == proposal.to_code

@@ -226,7 +226,8 @@ def await_replaced(
                 f"kappa start {request.topology} --execute",
                 epoch=request.epoch,
             )
-        check_wanted(config, request.topology, request.epoch, request="The interval")
+        if not record.epoch(request.epoch).is_wanted:
+            check_wanted(config, request.topology, request.epoch, request="The interval")
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
