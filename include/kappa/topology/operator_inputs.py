@@ -68,7 +68,7 @@ class RowsInput:
     @property
     def places(self) -> tuple[Places, ...]:
         """The places that the rows have, by where they got them."""
-        return tuple(part for one in self.of for part in _places(one))
+        return _places(self.of)
 
     @property
     def cuts(self) -> Cuts:
@@ -277,7 +277,7 @@ def _check_told_apart(each: Sequence[Source | Emission], operator: str) -> None:
     Raises:
         TopologyError: two of them may have the place of one record.
     """
-    for places, others in combinations([part for one in each for part in _places(one)], 2):
+    for places, others in combinations(_places(each), 2):
         if places.may_meet(others):
             refuse(
                 f"{operator} keeps rows by their records, and {places.of} and {others.of} may have one record: of two "
@@ -329,8 +329,14 @@ def mark_of(one: Source | Emission) -> str:
     return f"source {one.topic!r}" if isinstance(one, Source) else f"rows of {one.operator}"
 
 
-def _places(one: Source | Emission) -> tuple[Places, ...]:
-    return one.places if isinstance(one, Emission) else (Places(of=mark_of(one), topics=_topics(one), comes="record"),)
+def _places(each: Sequence[Source | Emission]) -> tuple[Places, ...]:
+    places: list[Places] = []
+    for one in each:
+        if isinstance(one, Emission):
+            places += one.places
+        else:
+            places.append(Places(of=mark_of(one), topics=_topics(one), comes="record"))
+    return tuple(places)
 
 
 def _behind(one: Source | Emission) -> int | None:
