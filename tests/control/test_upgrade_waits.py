@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.page_lake import TopologyStory, steady
+from support.page_lake import TopologyStory, live_story
 
 from kappa import clock
-from kappa.config import Config
 from kappa.control.upgrade import Upgrade, await_switch
 from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.presence import heartbeat
@@ -26,12 +25,7 @@ IDLE = {"code": "new", "message": heartbeat.LIVE, "line": heartbeat.WATCHING}
 @pytest.fixture
 def story(tmp_path: Path) -> TopologyStory:
     """An epoch whose ledger and record have the upgrade, and no slice since."""
-    folders = {f"KAPPA_{name}": str(tmp_path / name.lower()) for name in ("HOME", "LAKE", "TOPOLOGIES")}
-    config = Config.from_env({**folders, "KAPPA_LAUNCHER": "elsewhere"})
-    story, now = TopologyStory(config=config, name="a.waits", partitions=1), clock.now()
-    story.begin(1, now, topic_ids={"pos": "id-1"}, code="old")
-    story.move(1, None, 0, now)
-    story.ledger(1, steady(now, 3))
+    story, now = live_story(tmp_path), clock.now()
     ledger = Ledger(story.paths(1).ledger)
     ledger.claim("d", "old", ledger.state())
     ledger.append(LedgerRow(kind="upgrade", seq=3, writer="d", at=now, code="new", detail={"asked": 9}))

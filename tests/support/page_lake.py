@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -215,6 +216,17 @@ class TopologyStory:
         """A driver that runs, for as long as this process does."""
         beat = replace(heartbeat.this_process("d", "c"), **{"role": "live", **fields})
         heartbeat.write(self.paths(epoch).heartbeat, beat)
+
+
+def live_story(base: Path) -> TopologyStory:
+    """A live epoch of code ``old`` with three slices, in a lake below this folder whose drivers run elsewhere."""
+    folders = {f"KAPPA_{name}": str(base / name.lower()) for name in ("HOME", "LAKE", "TOPOLOGIES")}
+    config = Config.from_env({**folders, "KAPPA_LAUNCHER": "elsewhere"})
+    story, now = TopologyStory(config=config, name="a.waits", partitions=1), clock.now()
+    story.begin(1, now, topic_ids={"pos": "id-1"}, code="old")
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    return story
 
 
 def steady(
