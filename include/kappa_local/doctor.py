@@ -260,7 +260,7 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as folder:
         try:
             with _broker(config, Path(folder)) as (servers, where), ExitStack() as opened:
-                tried, topic = servers, _opened(opened, servers, config.topic_settings)
+                tried, topic = servers, opened.enter_context(_topic(servers, config.topic_settings))
                 done = f"a transaction was written to {servers} and read back"
                 if not topic:
                     done = f"{servers} lets this login create no topic, so no transaction was tried there"
@@ -342,34 +342,29 @@ def _topics(config: Config) -> str:
     return f"the brokers would make the topics of the next epoch of {count} topologies, or have them{rest}"
 
 
-def _opened(stack: ExitStack, servers: str, overrides: Overrides) -> str:
-    """A topic with one committed record for as long as the stack is open; empty where none may be created."""
-    try:
-        return stack.enter_context(_topic(servers, overrides))
-    except ConfigError:
-        return ""
-
-
 @contextmanager
 def _topic(servers: str, overrides: Overrides) -> Iterator[str]:
-    """A topic with one committed record, deleted at the end if this login may do that.
+    """A topic with one committed record, deleted at the end if this login may do that; empty if it may create none."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    Raises:
-        ConfigError: this login may not create one.
-    """
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+    from kappa.kafka.producer import LONGEST_TRANSACTION, Sender
+    from kappa.wire.encoding import Record
 
     topic = f"kappa.doctor.{uuid.uuid4().hex}"
-    settings = client_settings(servers)
     with Broker(servers, topic_settings=overrides) as broker:
-        broker.create_topic(topic, 1)
+        try:
+            broker.create_topic(topic, 1)
+        except ConfigError:
+            topic = ""
+    if not topic:
+        yield topic
+        return
     try:
-        producer = Producer(settings | {"transactional.id": topic})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce(topic, b"proof", partition=0)
-        producer.commit_transaction(30)
-        consumer = Consumer(settings | {"group.id": topic, "isolation.level": "read_committed"})
+        with Sender(servers, topic, topic, transaction_timeout=LONGEST_TRANSACTION) as sender:
+            sender.init()
+            sender.send([Record(topic, None, b"proof", [], None, 0)], None)
+        settings = client_settings(servers) | {"group.id": topic, "isolation.level": "read_committed"}
+        consumer = Consumer(settings)
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         message = consumer.poll(30)
         consumer.close()

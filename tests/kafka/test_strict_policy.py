@@ -13,20 +13,24 @@ from support.brokers import watched
 from support.findings import findings_of
 from support.sites import site
 
+from kappa.config import Config
 from kappa.control.new_topics import objections
 from kappa.errors import TopologyError
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.replay.epoch_topics import EpochTopic
+from kappa_local import doctor
 
 pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A client of a broker with a policy."""
+    """A client of a broker with a policy, and with shorter transactions than a topic that reconciles may take."""
     with (
-        watched(topic_policy.started(tmp_path_factory.mktemp("strict"))) as process,
+        watched(
+            topic_policy.started(tmp_path_factory.mktemp("strict"), transaction_max_timeout_ms="300000")
+        ) as process,
         Broker(process.bootstrap_servers) as client,
     ):
         yield client
@@ -46,6 +50,18 @@ def test_a_refusal_names_each_setting_that_the_policy_refuses_and_nothing_is_cre
     assert strict.topics("kappa.") == ()
     with pytest.raises(TopologyError, match="KAPPA_TOPIC_SETTINGS"):
         strict.create(topic)
+
+
+def test_the_doctor_says_that_transactions_are_too_short_and_which_setting_allows_longer_ones(
+    strict: Broker, tmp_path: Path
+) -> None:
+    environment = {"KAPPA_HOME": str(tmp_path), "KAPPA_BOOTSTRAP_SERVERS": strict.bootstrap_servers}
+    proof = next(one for one in doctor.proofs(Config.from_env(environment)) if one.name == "kafka")
+    assert not proof.ok and "600000 ms (INVALID_TRANSACTION_TIMEOUT" in proof.detail
+    assert proof.remedy.endswith(
+        "Raise transaction.max.timeout.ms in the server.properties of each broker. Then: kappa doctor"
+    )
+    assert strict.topics("kappa.doctor.") == ()
 
 
 def test_a_topic_that_the_policy_accepts_is_not_refused(strict: Broker) -> None:

@@ -67,6 +67,17 @@ _REFUSAL_SECONDS = 3.0
 #: What a server of tokens answers to credentials that it does not take. Anything else passes, as no answer does.
 _REFUSED_CREDENTIALS = re.compile(r"\b(?:invalid_\w+|unauthorized|access_denied)|\(40[013]\)", re.IGNORECASE)
 _FETCH_ERROR = "acquire SASL OAUTHBEARER token"
+#: What helps against a refusal, after its reason.
+_WAYS_OUT = {
+    KafkaError.POLICY_VIOLATION: (
+        " A policy of the broker does. Override the settings of new topics with KAPPA_TOPIC_SETTINGS, as JSON: "
+        '{"retention.ms": ""} leaves one to the broker. Then: kappa start <topology> --execute'
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        " The brokers allow shorter transactions only. Raise transaction.max.timeout.ms in the server.properties of "
+        "each broker. Then: kappa doctor"
+    ),
+}
 _BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 
 
@@ -232,14 +243,7 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
         )
     if code in _BUSY:
         return ConflictError(f"The consumer group has members: {doing} ({text}). Stop them and try again.", **values)
-    way_out = ""
-    if code == KafkaError.POLICY_VIOLATION:
-        way_out = (
-            " A policy of the broker does. Override the settings of new topics with "
-            'KAPPA_TOPIC_SETTINGS, as JSON: {"retention.ms": ""} leaves one to the broker. Then: '
-            "kappa start <topology> --execute"
-        )
-    return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).{way_out}", **values)
+    return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).{_WAYS_OUT.get(code, '')}", **values)
 
 
 def bounded(call: Callable[[], T], seconds: float, name: str) -> T:

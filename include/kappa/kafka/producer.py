@@ -19,6 +19,8 @@ from kappa.kafka.refusals import REFUSED, Undelivered, refusal, size_of
 from kappa.offsets.vector import Offsets
 from kappa.wire.encoding import Record
 
+#: The longest one, of all differences of a topic that reconciles; brokers allow fifteen minutes unless told otherwise.
+LONGEST_TRANSACTION = timedelta(minutes=10)
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 #: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's
 #: error.
@@ -121,6 +123,7 @@ class Sender:
 
         Raises:
             BrokerUnreachableError: Kafka does not answer.
+            TopologyError: the brokers do not allow transactions of that length.
         """
         self.close()
         timeout_ms = self._timeout // timedelta(milliseconds=1)
@@ -137,9 +140,8 @@ class Sender:
             self._topics = frozenset(producer.list_topics(timeout=_CONNECT_SECONDS).topics)
             producer.init_transactions(_INIT_SECONDS)
         except KafkaException as error:
-            raise explained(
-                error, self.bootstrap_servers, f"initialising transactions of {self.transactional_id!r}"
-            ) from error
+            doing = f"initialising transactions of {self.transactional_id!r} for up to {timeout_ms} ms"
+            raise explained(error, self.bootstrap_servers, doing) from error
         # A consumer that never subscribes: only its metadata of the group is needed.
         consumer = Consumer(client_settings(self.bootstrap_servers) | {"group.id": self.group})
         self._group_metadata = consumer.consumer_group_metadata()

@@ -19,10 +19,11 @@ _SOURCE = Path(__file__).with_name(f"{POLICY}.java")
 ACCEPTED = {"retention.ms": "", "kappa.*": {"segment.ms": "", "max.message.bytes": "1048588"}}
 
 
-def started(folder: Path, *, is_secure: bool = False) -> kafka.KafkaProcess:
-    """A broker with the policy, compiled for it."""
+def started(folder: Path, *, is_secure: bool = False, **limits: str) -> kafka.KafkaProcess:
+    """A broker with the policy, compiled for it, and with these settings, ``_`` for a dot."""
     classes, jars = folder / "classes", ensure_kafka(kafka.DEFAULT_CACHE)
     compiler = find_java().resolve().parent / "javac"
     subprocess.run([compiler, "-cp", f"{jars}/*", "-d", classes, _SOURCE], check=True)
     names = ("create.topic.policy.class.name", "alter.config.policy.class.name")
-    return started_with(folder / "kafka", lambda _: dict.fromkeys(names, POLICY), classes=classes, is_secure=is_secure)
+    own = dict.fromkeys(names, POLICY) | {name.replace("_", "."): value for name, value in limits.items()}
+    return started_with(folder / "kafka", lambda _: own, classes=classes, is_secure=is_secure)

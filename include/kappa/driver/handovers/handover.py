@@ -24,6 +24,7 @@ from kappa.driver.voice import Voice
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
 from kappa.kafka import topic_settings
+from kappa.kafka.producer import LONGEST_TRANSACTION
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.chains import check_moves
@@ -315,7 +316,7 @@ class Handover:
         if any(count for counts in topic_counts.values() for count in counts.values()):
             voice.say("reconciling topics")
             engines.spend_sender()
-            engines.open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            engines.open_sender(LONGEST_TRANSACTION)
             engines.slice_run.sent.turn = turn
             reconciliation.send(engines.slice_run, record.last_handover)
             engines.spend_sender()  # slices get their shorter time again

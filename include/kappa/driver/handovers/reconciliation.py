@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,8 +39,6 @@ from kappa.wire.parsing import layout_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The whole difference is one transaction; Kafka's brokers allow fifteen minutes unless told otherwise.
-TRANSACTION_TIMEOUT = timedelta(minutes=10)
 #: Rows that are in memory at a time while they are sent.
 CHUNK_ROWS = 100_000
 
