@@ -28,15 +28,19 @@ def test_a_driver_that_starts_after_an_abort_restores_nothing(stream: Lab) -> No
     assert not Path(stream.paths(epoch).root).exists()
 
 
-def test_an_epoch_aborted_while_its_driver_claims_it_stays_removed(stream: Lab) -> None:
+@pytest.mark.parametrize("is_created", [False, True], ids=["before", "after"])
+def test_an_epoch_aborted_while_its_driver_claims_it_stays_removed(stream: Lab, *, is_created: bool) -> None:
     stream.produce([("a", 1)])
     epoch = stream.plan_replay()
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
     create = driver.epoch.ledger.create
 
     def given_up_and_created() -> None:
+        if is_created:
+            create()
         control.abort(stream.config, stream.name, epoch, actor="test", reason="never mind")
-        create()
+        if not is_created:
+            create()
 
     driver.epoch.ledger.create = given_up_and_created  # type: ignore[method-assign]
     with pytest.raises(IllegalTransitionError, match="came up too late"):

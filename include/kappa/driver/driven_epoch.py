@@ -228,6 +228,17 @@ def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> dict[str, Any]:
         LedgerError: the key of masked values is not that of the epoch.
     """
     _check_not_ended(epoch)
+    try:
+        environment = _claimed(epoch, last_claim)
+    except Exception:
+        _check_not_ended(epoch)  # of one that is removed meanwhile, anything may be missing
+        raise
+    crash_point("claim")
+    _check_not_ended(epoch)
+    return environment
+
+
+def _claimed(epoch: DrivenEpoch, last_claim: int | None) -> dict[str, Any]:
     epoch.ledger.create()
     state = epoch.ledger.state()
     if last_claim is not None and state.claim is not None and state.claim.n != last_claim:
@@ -253,8 +264,6 @@ def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> dict[str, Any]:
         raise DriverAlreadyRunningError(
             f"Another driver claimed epoch {epoch.paths.epoch} of {epoch.topology.name!r} at the same moment."
         ) from error
-    crash_point("claim")
-    _check_not_ended(epoch)
     return environment
 
 
