@@ -305,9 +305,12 @@ class Slices:
             self._voice.log.warning("group not moved", error=str(error))
 
     def _maintain(self) -> None:
-        """Look after the Delta files, when it is time."""
+        """Look after the Delta files, when it is time; not in a handover, which is withdrawn where it takes long."""
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state(look=False)
         if not is_due(state, epoch.config, clock.now()):
+            return
+        record = epoch.record()
+        if record.handover is not None:
             return
         kept_for = timedelta(hours=epoch.config.savepoint_hours)
         upgrade.expire_savepoints(epoch.epochs, epoch.paths, clock.now() - kept_for)
@@ -318,7 +321,7 @@ class Slices:
                 epoch.config,
                 clock.now(),
                 self._named,
-                published=partial(self._published_files, epoch.record()),
+                published=partial(self._published_files, record),
             )
         except StaleWriterError:
             raise
