@@ -70,24 +70,18 @@ class Approve(Question):
             self.log.info("The form does not ask for an approval. It says to %s.", THEN[then])
             return {"answer": "not asked"}
         with terminal_errors_fail():
-            progress_by_name = {name: control.progress(config, name, epoch) for name, epoch in members.items()}
-            if all(progress.is_live for progress in progress_by_name.values()):
-                self.log.info("There is nothing to approve: %s is live already.", in_words(members))
-                return {"answer": "live already"}
             rejected_by = kept_rejection(context)
             if rejected_by is not None:
                 return self._rejected(context, config, rejected_by)
-            for name, progress in progress_by_name.items():
-                if progress.rejected:
-                    epoch, why = members[name], "asked for approval again"
-                    self.log.info("Epoch %s of %s was %s. It is resumed.", epoch, name, progress.rejected)
-                    control.start(config, name, epoch=epoch, actor=actor(context), reason=why)
+            settled = self._settled(config, members, needed)
+            if settled is not None:
+                return settled
+            for name, epoch in members.items():
+                rejected = control.progress(config, name, epoch).rejected
+                if rejected:
+                    self.log.info("Epoch %s of %s was %s. It is resumed.", epoch, name, rejected)
+                    control.start(config, name, epoch=epoch, actor=actor(context), reason="asked for approval again")
             shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
-        approvers = _approvers(config, shown)
-        if not self._missing(approvers, needed):  # on the command line, or before a try that did not finish
-            by = " and ".join(dict.fromkeys(who for each in approvers.values() for who in each))
-            self.log.info("Approved already, by %s: %s.", by, in_words(members))
-            return _approved(by, shown)
         self._show(
             context,
             self._subject(shown, needed),
@@ -166,11 +160,34 @@ class Approve(Question):
         most = max(1, *needed.values()) if self.is_last else self.nth
         return [name for name, each in approvers.items() if len(each) < min(most, max(1, needed[name]))]
 
-    def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
-        """Record the rejection of each epoch unless it is recorded, and return it."""
+    def _settled(self, config: Config, members: Mapping[str, int], needed: Mapping[str, int]) -> dict[str, Any] | None:
+        """The result without a question: all epochs are live, or were approved in another run or a terminal."""
         from kappa import control
 
+        if all(record(config, name).live == epoch for name, epoch in members.items()):
+            self.log.info("There is nothing to approve: %s is live already.", in_words(members))
+            return {"answer": "live already"}
+        shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
+        approvers = _approvers(config, shown)
+        if self._missing(approvers, needed):
+            return None
+        by = " and ".join(dict.fromkeys(who for each in approvers.values() for who in each))
+        self.log.info("Approved already, by %s: %s.", by, in_words(members))
+        return _approved(by, shown)
+
+    def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
+        """Record the rejection of each epoch unless it is recorded, and return it.
+
+        No answer rejects nothing that was approved meanwhile, or is live.
+        """
+        from kappa import control
+        from kappa.control.approvers import AIRFLOW
+
         members = members_of(self.members)
+        if not who.startswith(AIRFLOW):
+            settled = self._settled(config, members, _needed(config, members))
+            if settled is not None:
+                return settled
         for name, epoch in sorted(members.items()):
             control.reject(config, name, epoch, actor=who, reason=reason_in(context))
         self.log.warning(

@@ -31,6 +31,7 @@ from support.airflow_runs import (
 
 from kappa.config import Config
 from kappa_airflow.approvals import Approve
+from kappa_airflow.questions import keep_rejection
 from kappa_airflow.replays.replay import CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify
 
@@ -173,6 +174,38 @@ def test_an_approval_that_is_on_record_is_not_asked_for_again(
     outcome = approve(members).execute(run_of(members))
     assert outcome == {"answer": "approved", "by": "ann", "shown": terms_of(candidates, config, members)}
     assert questions == [] and "Approved already, by ann: epoch 2 of demo.replayed" in lines(logs, "info")
+
+
+@pytest.mark.parametrize("is_retry", [False, True], ids=["at once", "after a lost worker"])
+def test_no_answer_rejects_nothing_that_was_approved_or_made_live_elsewhere(
+    candidates: Any, config: Config, members: Members, is_retry: bool
+) -> None:
+    def unanswered(run: Any) -> Any:
+        if is_retry:
+            keep_rejection(run, "no answer within 24 hours")
+            return approve(members).execute(run)
+        return approve(members).execute_complete(run, answer("Reject", None))
+
+    run = run_of(members)
+    ask(run, members)
+    for name in names_of(members):
+        candidates.approve(config, candidates.approval_terms(config, name, 2), actor="bob", reason="in a terminal")
+    outcome = unanswered(run)
+    assert (outcome["answer"], outcome["by"]) == ("approved", "bob")
+    with pytest.raises(TaskDeferred):
+        cut_over(run, members, outcome)
+    handed_over(candidates, config)
+    assert unanswered(run) == {"answer": "live already"}
+    assert not any("rejected" in each for each in entries(candidates, config, members))
+
+
+def test_an_answer_rejects_what_somebody_else_approved(candidates: Any, config: Config, members: Members) -> None:
+    run = run_of(members)
+    ask(run, members)
+    for name in names_of(members):
+        candidates.approve(config, candidates.approval_terms(config, name, 2), actor="bob", reason="in a terminal")
+    assert approve(members).execute_complete(run, answer("Reject"))["answer"] == "rejected"
+    assert all("rejected" in each for each in entries(candidates, config, members))
 
 
 def test_an_approval_of_one_of_several_does_not_answer_for_the_other(candidates: Any, config: Config) -> None:
