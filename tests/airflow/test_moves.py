@@ -69,8 +69,9 @@ def confirmed(members: Members) -> Any:
     return confirm(members).execute_complete(run, answer("Approve"))
 
 
-def cut_over(members: Members, outcome: Any, **filled: Any) -> None:
-    CutOver(task_id="cut_over", members=members, answer=outcome).execute(run_of(members, **filled))
+def cut_over(members: Members, outcome: Any, *, is_approval_required: bool = True, **filled: Any) -> None:
+    task = CutOver(task_id="cut_over", members=members, answer=outcome, is_approval_required=is_approval_required)
+    task.execute(run_of(members, **filled))
 
 
 def live_is(control: Any, config: Config, epoch: int, name: str = TOPOLOGY) -> None:
@@ -118,6 +119,16 @@ def test_a_candidate_that_reads_what_comes_back_goes_along(candidates: Any, conf
     with pytest.raises(TaskDeferred) as waits:
         AwaitReady(task_id="caught_up", members=choice[0]).execute(context())
     assert waits.value.trigger.stage == "CAUGHT_UP"
+
+    change(candidates, config, 1, stage="VERIFIED")  # as the fake has one that has caught up
+    with candidates.changed(config) as now:
+        now["epochs"][f"{reader}/3"]["stage"] = "VERIFIED"
+    yes = confirmed(choice)
+    with pytest.raises(AirflowFailException, match="was not approved"):
+        cut_over(choice, yes)
+    with pytest.raises(TaskDeferred):
+        cut_over(choice, yes, is_approval_required=False)
+    assert handed_over(candidates, config) == {upstream: 1, reader: 3}
 
 
 def test_a_way_back_into_another_environment_is_refused_until_the_form_takes_it(

@@ -280,15 +280,18 @@ class CutOver(AwaitStage):
 
     Args:
         answer: result of the task that asked for an approval or a confirmation.
+        is_approval_required: whether that task asked for an approval, without which no reader is moved unless the form
+            says so.
     """
 
     template_fields: Sequence[str] = ("members", "answer")
     ui_color = "#fcf8e3"
     late_seconds = 15.0
 
-    def __init__(self, *, answer: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *, answer: Any = None, is_approval_required: bool = True, **kwargs: Any) -> None:
         super().__init__(stage=Stage.CUT_OVER.value, **kwargs)
         self.answer = answer
+        self.is_approval_required = is_approval_required
 
     def execute(self, context: Context) -> Any:
         """Ask for the move and defer until it is made.
@@ -341,7 +344,7 @@ class CutOver(AwaitStage):
                 reason=reason_in(context),
                 replaces=replaced_by(self.answer),
                 keep_old_running=bool(context["params"].get("keep_old_running")),
-                is_approval_required=then_in(context) == Then.ASK,
+                is_approval_required=self.is_approval_required and then_in(context) == Then.ASK,
                 in_this_environment=bool(context["params"].get("in_this_environment")),
             )
         return self._await(context, config, restarts=restarts)

@@ -33,4 +33,4 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
         back = BringBack(task_id="bring_back", members=choose.output, answer=confirm.output)
         of = {"members": back.output}
         caught_up = for_each(topologies, AwaitReady, task_id="caught_up", over=of)
-        chain(caught_up, CutOver(task_id="cut_over", answer=confirm.output, **of))
+        chain(caught_up, CutOver(task_id="cut_over", answer=confirm.output, is_approval_required=False, **of))
