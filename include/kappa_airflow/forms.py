@@ -290,21 +290,27 @@ def backfill_form() -> dict[str, Param]:
     }
 
 
-def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
+def check_form(fields: Collection[str], conf: Mapping[str, Any], form: Mapping[str, Any]) -> None:
     """Refuse values that the form does not have: Airflow accepts any when a run is triggered, and adds them to the
-    params.
+    params. Refuse values that are not among the params either: Airflow has a setting by which it passes over all.
 
     Args:
         fields: names of the form's fields.
         conf: the configuration of the run.
+        form: the params of the run.
 
     Raises:
-        UsageError: a field is unknown; the message names the nearest.
+        UsageError: a field is unknown, and the message names the nearest; or its value does not count.
     """
     for name in sorted(set(conf) - set(fields)):
         near = get_close_matches(name, fields, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields)) or 'none'}."
         raise UsageError(f"The form has no field {name!r}. {hint} Trigger a new run.")
+    if ignored := [name for name in sorted(conf) if form[name] != conf[name]]:
+        raise UsageError(
+            f"Airflow ignores the form of this run, such as field {ignored[0]!r}, and takes the defaults. Set "
+            "dag_run_conf_overrides_params to True in section [core] of its settings, then trigger a new run."
+        )
 
 
 def reason_of(form: Mapping[str, Any], otherwise: str) -> str:

@@ -67,10 +67,12 @@ def filled_form(context: Context) -> Mapping[str, Any]:
     """The form of the run.
 
     Raises:
-        UsageError: the run was triggered with a field that the form of its DAG does not have.
+        UsageError: the run was triggered with a field that the form of its DAG does not have, or whose value does not
+            count.
     """
-    check_form(list(context["dag"].params), getattr(context["dag_run"], "conf", None) or {})
-    return context["params"]
+    form = context["params"]
+    check_form(list(context["dag"].params), getattr(context["dag_run"], "conf", None) or {}, form)
+    return form
 
 
 def reason_in(context: Context) -> str:

@@ -1,8 +1,11 @@
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.definitions.param import ParamsDict, process_params
 
 from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets
@@ -19,6 +22,7 @@ from kappa.replay.starts import (
 )
 from kappa.topology.registry import Declared
 from kappa_airflow.forms import (
+    backfill_form,
     check_form,
     housekeeping_form,
     move_form,
@@ -27,6 +31,7 @@ from kappa_airflow.forms import (
     replay_form,
     replay_request,
 )
+from kappa_airflow.tasks import filled_form
 
 COUNTS, STOCK = (Declared(name=f"demo.{name}", version="2", file=Path(f"{name}.py")) for name in ("counts", "stock"))
 FORM, TOGETHER = replay_form([COUNTS]), replay_form([COUNTS, STOCK])
@@ -75,11 +80,32 @@ def test_an_empty_reason_is_replaced_by_what_is_known() -> None:
 
 
 def test_a_key_that_is_no_field_is_refused_with_the_nearest() -> None:
-    check_form(list(FORM), {"start": "to_latest"})
+    check_form(list(FORM), {"start": "to_latest"}, {"start": "to_latest"})
     with pytest.raises(UsageError, match=r"no field 'starts'\. Did you mean 'start'"):
-        check_form(list(FORM), {"starts": "to_latest"})
+        check_form(list(FORM), {"starts": "to_latest"}, {})
     with pytest.raises(UsageError, match=r"no field 'xyz'\. It has allow, archive"):
-        check_form(list(FORM), {"xyz": 1})
+        check_form(list(FORM), {"xyz": 1}, {})
+
+
+@pytest.mark.parametrize("form", [FORM, TOGETHER, *MOVES, rebuild_form(), housekeeping_form(), backfill_form()])
+def test_a_run_is_refused_where_airflow_passes_over_its_form(
+    form: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"remove": False} if "remove" in form else {"reason": "March"}
+
+    def filled() -> Any:
+        dag: Any = SimpleNamespace(params=ParamsDict(deepcopy(form)))
+        task: Any = SimpleNamespace(params={})
+        params = process_params(dag, task, conf, suppress_exception=False)
+        run: Any = {"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": params}
+        return filled_form(run)
+
+    assert filled().items() >= conf.items()
+    monkeypatch.setenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS", "False")
+    with pytest.raises(UsageError, match=r"ignores the form of this run, such as field '(reason|remove)'"):
+        filled()
+    conf.clear()
+    filled()
 
 
 @pytest.mark.parametrize(
