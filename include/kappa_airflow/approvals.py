@@ -14,7 +14,7 @@ from kappa_airflow.pages import site
 from kappa_airflow.questions import Question, asking, keep_rejection, kept_rejection, kept_terms
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
-from kappa_airflow.tasks import dag_id, for_each, in_words, members_of, reason_in, then_in
+from kappa_airflow.tasks import all_members, dag_id, for_each, in_words, members_of, reason_in, then_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -64,7 +64,7 @@ class Approve(Question):
         if isinstance(self.before, dict) and self.before.get("answer") == "rejected":
             self.log.info("The move was rejected (%s): there is nothing more to ask.", self.before.get("by"))
             return self.before
-        config, members, then = self._config(), members_of(self.members), then_in(context)
+        config, members, then = self._config(), all_members(context, self.members), then_in(context)
         needed = _needed(config, members)
         if then == Then.KEEP or (then != Then.ASK and not any(needed.values())):
             self.log.info("The form does not ask for an approval. It says to %s.", THEN[then])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -32,14 +32,49 @@ REPLAY_RETRIES: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=2),
 }
 
+T = TypeVar("T")
 #: A topology and one of its epochs, as tasks return them: ``{"topology": "retail.loyalty", "epoch": 8}``.
 Member = dict[str, Any]
 
 
-def members_of(result: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Topology -> epoch, from the result of a task: one member or several."""
-    members = [result] if isinstance(result, Mapping) else result
+def existing(result: T | None) -> T:
+    """The result of an earlier task.
+
+    Raises:
+        AirflowFailException: it has none.
+    """
+    if result is None:
+        raise AirflowFailException(
+            "An earlier task has no result: somebody marked it as a success, or its XCom was removed. Nothing was "
+            "changed. Clear that task."
+        )
+    return result
+
+
+def members_of(result: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None) -> dict[str, int]:
+    """Topology -> epoch, from the result of a task: one member or several.
+
+    Raises:
+        AirflowFailException: the task has no result.
+    """
+    members = [result] if isinstance(result, Mapping) else existing(result)
     return {str(one["topology"]): int(one["epoch"]) for one in members}
+
+
+def all_members(context: Context, result: Any) -> dict[str, int]:
+    """The same, for a move of all topologies that the form names.
+
+    Raises:
+        AirflowFailException: the task has no result, or lacks one of them.
+    """
+    members = members_of(result)
+    missing = sorted(set(context["params"].get("topologies") or ()) - set(members))
+    if missing:
+        raise AirflowFailException(
+            f"This run has no epoch of {' and '.join(missing)}: somebody marked a task of it as a success, or its XCom "
+            "was removed. Readers of all topologies stay. Clear that task."
+        )
+    return members
 
 
 def in_words(members: Mapping[str, int]) -> str:

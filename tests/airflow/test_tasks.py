@@ -11,7 +11,12 @@ from kappa.config import Config
 from kappa.errors import LakeUnreachableError, LedgerError, StuckError
 from kappa.replay.chains import Binding
 from kappa.replay.plan import ReplayPlan
-from kappa_airflow.replays.replay import MOST_RESTARTS, AwaitStage, CutOver, StartReplay
+from kappa_airflow.approvals import Approve
+from kappa_airflow.moves import Abort, BringBack
+from kappa_airflow.replays.rebuild import ConfirmTakeover, StartRebuild
+from kappa_airflow.replays.replay import MOST_RESTARTS, AwaitReady, AwaitStage, CutOver, StartReplay
+from kappa_airflow.replays.reports import Verify
+from kappa_airflow.replays.reprocess import Conclude
 from kappa_airflow.stream import WatchStream
 from kappa_airflow.tasks import NameTopologies
 
@@ -183,6 +188,42 @@ def test_a_topology_that_would_read_the_live_epoch_of_another_one_of_them_is_ref
     plan = replace(ReplayPlan.from_json(planned(run)), bound=bound, id="").to_json()
     with pytest.raises(AirflowFailException, match=rf"{TOPOLOGY} reads a topic of {OTHER}.*--upstream {OTHER}=EPOCH"):
         StartReplay(task_id="start", plan=plan).execute(run)
+
+
+AFTER: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (StartReplay, {"plan": None}),
+    (StartRebuild, {"plan": None, "answer": None}),
+    (ConfirmTakeover, {"plan": None, "hours": 1}),
+    (AwaitStage, {"members": None, "stage": "SEEDED"}),
+    (AwaitReady, {"members": None}),
+    (Verify, {"members": None}),
+    (Approve, {"members": None, "hours": 1}),
+    (CutOver, {"members": None}),
+    (BringBack, {"members": None, "answer": {"answer": "approved"}}),
+    (Abort, {"members": None, "answer": {"answer": "approved"}}),
+    (Conclude, {"topology": TOPOLOGY, "verification": None}),
+)
+
+
+@pytest.mark.usefixtures("control")
+@pytest.mark.parametrize(("kind", "arguments"), AFTER, ids=[kind.__name__ for kind, _ in AFTER])
+def test_after_a_task_that_was_marked_as_a_success_a_task_fails_without_a_retry(
+    kind: Any, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"marked it as a success, .* Clear that task"):
+        kind(task_id="next", **arguments).execute(context())
+
+
+@pytest.mark.usefixtures("control")
+@pytest.mark.parametrize("then", ["ask", "cut_over"])
+def test_without_an_epoch_of_one_of_several_topologies_nothing_is_asked_or_moved(
+    world: Callable[[], Any], then: str
+) -> None:
+    members, before = [{"topology": TOPOLOGY, "epoch": 2}], world()
+    for kind, arguments in ((Approve, {"hours": 1}), (CutOver, {})):
+        with pytest.raises(AirflowFailException, match=rf"no epoch of {OTHER}: .* Readers of all topologies stay"):
+            kind(task_id="next", members=members, **arguments).execute(context(topologies=BOTH, then=then))
+    assert world() == before
 
 
 def test_a_lake_that_does_not_answer_is_left_to_the_retries(control: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ from kappa_airflow.tasks import (
     Member,
     ReplayTask,
     TopologyTask,
+    all_members,
     dag_id,
+    existing,
     filled_form,
     in_words,
     members_of,
@@ -161,11 +163,15 @@ class StartReplay(ReplayTask):
         return {"topology": plan.topology, "epoch": epoch}
 
 
-def plan_of(text: str) -> ReplayPlan:
-    """A plan that a task returned."""
+def plan_of(text: str | None) -> ReplayPlan:
+    """A plan that a task returned.
+
+    Raises:
+        AirflowFailException: the task has no result.
+    """
     from kappa.replay.plan import ReplayPlan
 
-    return ReplayPlan.from_json(text)
+    return ReplayPlan.from_json(existing(text))
 
 
 class AwaitStage(ReplayTask):
@@ -302,7 +308,7 @@ class CutOver(AwaitStage):
         """
         from kappa import control
 
-        members = members_of(self.members)
+        members = all_members(context, self.members)
         named = " ".join(members)
         if then_in(context) == Then.KEEP:
             skip(

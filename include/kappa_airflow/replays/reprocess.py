@@ -15,7 +15,7 @@ from kappa.replay.rules.request import REPLAY_ALREADY_ACTIVE
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.replays.replay import PlanReplay, StartReplay
 from kappa_airflow.replays.reports import report_path
-from kappa_airflow.tasks import TopologyTask, filled_form, skip
+from kappa_airflow.tasks import TopologyTask, existing, filled_form, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,16 +170,16 @@ class Conclude(TopologyTask):
         Raises:
             AirflowFailException: the candidate differs from the live epoch.
         """
-
-        epoch, verdict = int(self.verification["epoch"]), self.verification["verdict"]
+        verification = existing(self.verification)
+        epoch, verdict = int(verification["epoch"]), verification["verdict"]
         if verdict == "same":
             self._drop(epoch)
             return str(verdict)
-        for line in self.verification["difference"]:
+        for line in verification["difference"]:
             self.log.warning("%s", line)
         raise AirflowFailException(
-            f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.verification['live']}: "
-            f"{'; '.join(self.verification['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
+            f"Recomputed with the deployed code, {self.topology} differs from live epoch {verification['live']}: "
+            f"{'; '.join(verification['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
             f"{report_path(self.topology, epoch)}. DAG cutover__{self.topology} moves readers to it; from its question "
             "on, no run replaces it."
         )
