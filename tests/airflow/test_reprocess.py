@@ -281,3 +281,5 @@ def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_
         "reprocess__demo.good",
         "reprocess__demo.local",
     ]
+    types = bag["facts"]["reprocess__demo.good"]["types"]
+    assert {"scheduled", "manual"} < set(types) and "backfill" not in types, "runs of a backfill overlap"

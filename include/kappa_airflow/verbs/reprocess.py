@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow.sdk import CronTriggerTimetable, chain
+from airflow.utils.types import DagRunType
 
 from kappa import zones
 from kappa.topology.times.schedule import is_cron
@@ -42,6 +43,8 @@ def build(topologies: Sequence[Declared], hours: float) -> None:
         catchup=False,
         is_paused_upon_creation=False,
         max_active_runs=1,
+        # Runs of a backfill do not count as active ones: each would remove the candidate of the one before.
+        allowed_run_types=set(DagRunType) - {DagRunType.BACKFILL_JOB},
         description=f"Recomputes {topology.name} and compares it with what is live.",
     ):
         name = topology.name
