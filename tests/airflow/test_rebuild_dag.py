@@ -74,6 +74,14 @@ def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
     assert lost.world(config)["epochs"] == {} and "superseded" not in lost.world(config)
 
 
+def test_where_the_form_says_plan_no_takeover_is_asked_about(lost: Any, config: Config, questions: list[Any]) -> None:
+    plan = planned(run := new_run(then="plan"))
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
+    assert "asks for the plan only" in str(logs)
+    assert questions == [] and lost.world(config)["epochs"] == {}
+
+
 def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps(lost: Any, config: Config) -> None:
     plan = planned(new_run())
     run = new_run()

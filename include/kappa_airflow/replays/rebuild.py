@@ -11,7 +11,7 @@ from kappa.errors import MoveRefusedError
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import reason_of
 from kappa_airflow.questions import Confirm, shown_in, skip_rejected
-from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of
+from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of, skip_plan_only
 from kappa_airflow.tasks import Member, filled_form
 
 if TYPE_CHECKING:
@@ -57,8 +57,13 @@ class ConfirmTakeover(Confirm):
         self.plan = plan
 
     def execute(self, context: Context) -> Any:
-        """Ask, if the lake has no live epoch of the topology."""
+        """Ask, if the lake has no live epoch of the topology.
+
+        Raises:
+            AirflowSkipException: the form asks for the plan only.
+        """
         plan = plan_of(self.plan)
+        skip_plan_only(self.log, context)
         if plan.live_epoch is not None:
             self.log.info("Epoch %s is live and continues: there is nothing to confirm.", plan.live_epoch)
             return {"answer": "approved", "by": "nobody was asked", "shown": {"plan": plan.id}}

@@ -57,6 +57,16 @@ def explain(log: Any, plan: ReplayPlan) -> None:
         raise AirflowFailException(f"The replay of {plan.topology} is refused. {findings}")
 
 
+def skip_plan_only(log: Any, context: Context) -> None:
+    """Skip the task if the form asks for the plan only.
+
+    Raises:
+        AirflowSkipException: it does.
+    """
+    if then_in(context) == Then.PLAN:
+        skip(log, "The form asks for the plan only: nothing was built. The plan is in the log of task plan.")
+
+
 class PlanReplay(TopologyTask):
     """Makes the plan for the form, logs it, and returns it as JSON. Changes nothing.
 
@@ -145,8 +155,7 @@ class StartReplay(ReplayTask):
         """
         from kappa import control
 
-        if then_in(context) == Then.PLAN:
-            skip(self.log, "The form asks for the plan only: nothing was built. The plan is in the log of task plan.")
+        skip_plan_only(self.log, context)
         with terminal_errors_fail():
             plan = plan_of(self.plan)
             named = context["params"].get("topologies") or ()
