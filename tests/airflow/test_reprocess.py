@@ -157,6 +157,22 @@ def test_a_rollback_to_an_epoch_of_the_schedule_is_left_alone(real: Config) -> N
     left_alone(real, "is being brought back, as test asked")
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["live", "live before"])
+def test_an_epoch_of_the_schedule_that_was_made_live_is_not_touched_by_a_late_end_of_its_run(
+    real: Config, back: bool
+) -> None:
+    tell(real, TOPOLOGY, 2, "moved", by_event={"moved": {"from": 1}})
+    if back:
+        kept = {"from": 2, "keep_old_running": True}
+        tell(real, TOPOLOGY, 1, "recalled", "caught_up", "moved", by_event={"moved": kept})
+        assert Epochs(real.lake).record(TOPOLOGY).epoch(2).is_kept
+    before = Epochs(real.lake).events()
+    with capture_logs() as logs:
+        assert conclude() == "same"
+    assert "was made live by test" in str(logs) and "It stays." in str(logs)
+    assert Epochs(real.lake).events() == before
+
+
 def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
     real: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,8 @@ class Conclude(TopologyTask):
         config = self._config()
         with terminal_errors_fail():
             topology_record = record(config, self.topology)
-            moving = "is live" if topology_record.live == epoch else being_moved(topology_record, epoch)
+            moved = topology_record.epoch(epoch).moved
+            moving = being_moved(topology_record, epoch) or (f"was made live by {moved.actor}" if moved else "")
             if not moving:
                 try:
                     premise = Premise.of(topology_record, epoch)
