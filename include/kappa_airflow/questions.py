@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import record, terminal_errors_fail
-from kappa_airflow.tasks import REPLAY_RETRIES, members_of, skip
+from kappa_airflow.tasks import REPLAY_RETRIES, keep, kept, members_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,9 +192,7 @@ def confirm_choice(choice: Any, *, what: str, hours: float) -> Confirm:
 
 def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
     """Keep the terms of a question until it is answered: the answer is about those and nothing else."""
-    store = context.get("task_state_store")
-    if store is not None:
-        store.set(TERMS_KEY, dict(shown))
+    keep(context, TERMS_KEY, dict(shown))
 
 
 def kept_terms(context: Context) -> dict[str, Any]:
@@ -203,8 +201,7 @@ def kept_terms(context: Context) -> dict[str, Any]:
     Raises:
         AirflowFailException: they are not kept, so it is unknown what was answered.
     """
-    store = context.get("task_state_store")
-    terms = store.get(TERMS_KEY) if store is not None else None
+    terms = kept(context, TERMS_KEY)
     if not isinstance(terms, dict) or not terms:
         raise AirflowFailException(
             "The terms of the question are lost: Airflow has none in the state of this task. Nothing was changed. "
@@ -215,9 +212,7 @@ def kept_terms(context: Context) -> dict[str, Any]:
 
 def keep_rejection(context: Context, by: str) -> None:
     """Keep a rejection for the tries that follow."""
-    store = context.get("task_state_store")
-    if store is not None:
-        store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
+    keep(context, _REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
 
 
 def asking(context: Context) -> str:
@@ -232,8 +227,7 @@ def _max_tries(context: Context) -> int:
 
 def kept_rejection(context: Context) -> str | None:
     """The author of a rejection in an earlier try, unless the task was cleared since."""
-    store = context.get("task_state_store")
-    rejection = store.get(_REJECTION_KEY) if store is not None else None
+    rejection = kept(context, _REJECTION_KEY)
     if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):
         return None
     return str(rejection["by"])

@@ -37,6 +37,24 @@ T = TypeVar("T")
 Member = dict[str, Any]
 
 
+def keep(context: Context, key: str, value: Any) -> None:
+    """Keep a value with the task, for later tries and after it was cleared, until its run is deleted.
+
+    Airflow would remove it after some days (``[state_store] default_retention_days``): answers may take longer.
+    """
+    from airflow.sdk import NEVER_EXPIRE
+
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(key, value, retention=NEVER_EXPIRE)
+
+
+def kept(context: Context, key: str) -> Any:
+    """The value that the task has kept; None if it has none."""
+    store = context.get("task_state_store")
+    return store.get(key) if store is not None else None
+
+
 def existing(result: T | None) -> T:
     """The result of an earlier task.
 

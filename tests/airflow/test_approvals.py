@@ -138,6 +138,7 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
 ) -> None:
     run = run_of(members)
     ask(run, members)
+    run["task_state_store"].clean()
     outcome = approve(members).execute_complete(run, answer("Approve"))
     assert outcome == {"answer": "approved", "by": "airflow:ann", "shown": terms_of(candidates, config, members)}
     for each in entries(candidates, config, members):
@@ -348,6 +349,7 @@ def test_a_retry_after_a_rejection_asks_nothing_and_a_cleared_task_asks_anew(
     run, last = run_of(members), names_of(members)[-1]
     ask(run, members)
     approve(members).execute_complete(run, answer("Reject"))
+    run["task_state_store"].clean()
     if not is_on_record:  # the worker was lost before it got so far
         with candidates.changed(config) as now:
             del now["epochs"][f"{last}/2"]["rejected"]

@@ -66,6 +66,7 @@ def confirmed(members: Members) -> Any:
     run = context()
     with pytest.raises(TaskAwaitingInput):
         confirm(members).execute(run)
+    run["task_state_store"].clean()
     return confirm(members).execute_complete(run, answer("Approve"))
 
 

@@ -89,6 +89,7 @@ def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps
     last_plan = ReplayPlan.from_json(run["task_state_store"]["kappa_plan"])
     (superseded,) = lost.world(config)["superseded"]
     assert superseded == [TOPOLOGY, last_plan.seed_epoch, 1]
+    run["task_state_store"].clean()
     assert start(run, plan) == 1
     assert len(lost.world(config)["superseded"]) == 1 and list(lost.world(config)["epochs"]) == [f"{TOPOLOGY}/1"]
 

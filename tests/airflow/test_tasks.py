@@ -145,6 +145,7 @@ def test_a_plan_is_made_once_a_run(world: Callable[[], Any]) -> None:
     run = context()
     first = planned(run)
     started(run)
+    run["task_state_store"].clean()
     assert planned(run) == first
     assert ReplayPlan.from_json(first).request.actor == "airflow:ann"
     assert list(world()["epochs"]) == [f"{TOPOLOGY}/1"]

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+from airflow.sdk import NEVER_EXPIRE
+
 from kappa.topology.registry import Declared
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replays.replay import PlanReplay, StartReplay
@@ -26,8 +28,18 @@ SEVERAL: Members = [{"topology": name, "epoch": 2} for name in BOTH]
 class Store(dict[str, Any]):
     """A task's state store: it outlives the task's tries and its clearing."""
 
-    def set(self, key: str, value: Any) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._lasting: set[str] = set()
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
         self[key] = value
+        self._lasting = self._lasting - {key} | ({key} if retention is NEVER_EXPIRE else set())
+
+    def clean(self) -> None:
+        """Remove what Airflow removes after a month."""
+        for key in set(self) - self._lasting:
+            del self[key]
 
 
 class Pushed(dict[str, Any]):

@@ -12,7 +12,7 @@ from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import reason_of
 from kappa_airflow.questions import Confirm, shown_in, skip_rejected
 from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of, skip_plan_only
-from kappa_airflow.tasks import Member, filled_form
+from kappa_airflow.tasks import Member, filled_form, keep, kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,8 +123,7 @@ class StartRebuild(StartReplay):
 
         if plan.live_epoch is not None:
             return plan
-        store = context.get("task_state_store")
-        plan_text = store.get(PLAN_KEY) if store is not None else None
+        plan_text = kept(context, PLAN_KEY)
         if isinstance(plan_text, str):
             return plan_of(plan_text)
         config = self._config()
@@ -133,8 +132,7 @@ class StartRebuild(StartReplay):
             control.supersede(config, plan)
             again = control.plan(config, plan.request)
         explain(self.log, again)
-        if store is not None:
-            store.set(PLAN_KEY, again.to_json())
+        keep(context, PLAN_KEY, again.to_json())
         return again
 
     def _check_standing(self, config: Config, plan: ReplayPlan) -> None:

@@ -19,6 +19,8 @@ from kappa_airflow.tasks import (
     existing,
     filled_form,
     in_words,
+    keep,
+    kept,
     members_of,
     reason_in,
     skip,
@@ -82,8 +84,7 @@ class PlanReplay(TopologyTask):
         Raises:
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
-        store = context.get("task_state_store")
-        plan_text = store.get(PLAN_KEY) if store is not None else None
+        plan_text = kept(context, PLAN_KEY)
         if isinstance(plan_text, str):
             self.log.info("This run already has its plan; for a new plan trigger a new run.")
             return plan_text
@@ -91,8 +92,7 @@ class PlanReplay(TopologyTask):
             plan = self.plan(context, self._config())
         explain(self.log, plan)
         text = plan.to_json()
-        if store is not None:
-            store.set(PLAN_KEY, text)
+        keep(context, PLAN_KEY, text)
         return text
 
     def plan(self, context: Context, config: Config) -> ReplayPlan:
