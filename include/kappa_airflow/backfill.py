@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa.errors import UsageError
 from kappa.offsets.notation import local_time
 from kappa_airflow.drivers import actor, terminal_errors_fail
+from kappa_airflow.forms import lines_of
 from kappa_airflow.tasks import TopologyTask, filled_form, reason_in
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class BackfillInterval(TopologyTask):
             LazySession(config=self._config(), name=f"kappa backfill {self.topology}") as spark,
         ):
             form = filled_form(context)
-            if form.get("zone"):
-                begin, end = local_days(begin, end, form["zone"].strip())
-            proposal = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
+            if zone := (form.get("zone") or "").strip():
+                begin, end = local_days(begin, end, zone)
+            outputs = lines_of(form, "outputs")
+            proposal = backfill_plan.propose(spark.config, spark, self.topology, begin, end, outputs)
             for line in proposal.render():
                 tell = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
                 tell("%s", line)
@@ -72,11 +74,11 @@ class BackfillInterval(TopologyTask):
             replacement = backfill.await_replaced(spark.config, request, progress=say)
         for line in backfill.summary(replacement):
             self.log.info("%s", line)
-        outputs = {
+        replaced = {
             name: {key: each[key] for key in ("rows", "before", "same")}
             for name, each in replacement.detail["outputs"].items()
         }
-        return {"epoch": replacement.epoch, "seq": replacement.detail["seq"], "outputs": outputs}
+        return {"epoch": replacement.epoch, "seq": replacement.detail["seq"], "outputs": replaced}
 
 
 @contextmanager

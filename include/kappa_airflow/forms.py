@@ -274,12 +274,11 @@ def housekeeping_form() -> dict[str, Param]:
 def backfill_form() -> dict[str, Param]:
     """Fields of a backfill, which ``--dag-run-conf`` of ``airflow backfill create`` may also have."""
     return {
-        "outputs": Param(
-            [],
-            type="array",
+        "outputs": _optional(
+            "array",
+            "Outputs",
+            "Append outputs whose rows are replaced, one per line; empty for all of them.",
             items={"type": "string"},
-            title="Outputs",
-            description="Append outputs whose rows are replaced, one per line; empty for all of them.",
         ),
         "zone": _optional(
             "string",
@@ -313,6 +312,11 @@ def check_form(fields: Collection[str], conf: Mapping[str, Any], form: Mapping[s
         )
 
 
+def lines_of(form: Mapping[str, Any], field: str) -> list[str]:
+    """The lines of a field, without empty ones: Airflow's page takes a line break at the end for one more."""
+    return [text for line in form.get(field) or () if (text := line.strip())]
+
+
 def reason_of(form: Mapping[str, Any], otherwise: str) -> str:
     """The reason in the form, or another one if it is empty."""
     return (form.get("reason") or "").strip() or otherwise
@@ -341,7 +345,7 @@ def replay_request(
         reason=reason,
         actor=actor,
         allow=frozenset(form.get("allow") or ()),
-        thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
+        thresholds=parsed(lines_of(form, "thresholds")),
         slice_records=slice_records,
         determinism=bool(form.get("determinism")),
         cuts="live" if form.get("live_cuts") else "time",

@@ -12,12 +12,14 @@ from typing import Any
 
 import pendulum
 import pytest
+from airflow.sdk.definitions.param import ParamsDict, process_params
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.timetables.base import DataInterval, TimeRestriction
 
 from kappa.errors import UsageError
 from kappa_airflow import backfill
 from kappa_airflow.backfill import BackfillInterval, saying
+from kappa_airflow.forms import backfill_form
 from kappa_airflow.timetables import BackfillTimetable
 
 pytestmark = pytest.mark.usefixtures("no_connection")
@@ -139,3 +141,26 @@ def test_a_run_with_a_zone_is_of_the_local_day_of_its_date() -> None:
         backfill.local_days(begin + timedelta(hours=1), end, "Europe/Berlin")
     with pytest.raises(UsageError, match="'Europe/Berln' is not a time zone"):
         backfill.local_days(begin, end, "Europe/Berln")
+
+
+@pytest.mark.parametrize("outputs", [["shipments", " ", ""], [" shipments "], ["", " "], [], None])
+def test_empty_lines_and_an_empty_zone_name_nothing(
+    control: Any, monkeypatch: pytest.MonkeyPatch, outputs: list[str] | None
+) -> None:
+    from kappa.control.backfills import backfill_plan
+
+    proposed: list[Any] = []
+
+    def propose(*arguments: Any) -> Any:
+        proposed.append(arguments[3:])
+        raise UsageError("enough")
+
+    monkeypatch.setattr(backfill_plan, "propose", propose)
+    conf, form = {"outputs": outputs, "zone": " "}, backfill_form()
+    dag: Any = SimpleNamespace(params=ParamsDict(form))
+    params = process_params(dag, SimpleNamespace(params={}), conf, suppress_exception=False)  # type: ignore[arg-type]
+    days = {"data_interval_start": FIRST, "data_interval_end": LAST}
+    run = {"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": params, **days}
+    with pytest.raises(AirflowFailException, match="enough"):
+        BackfillInterval(task_id="backfill", topology="demo.t").execute(run)
+    assert proposed == [(FIRST, LAST, ["shipments"] if outputs and outputs[0].strip() else [])]
