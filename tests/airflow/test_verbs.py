@@ -9,6 +9,7 @@ import pytest
 from support.dag_files import REPOSITORY, SHIPPED, last_line
 
 import kappa_airflow
+from kappa.errors import UsageError
 from kappa_airflow import verbs
 
 # Parses the folder as the DAG processor does, then once for each DAG as a task of it does.
@@ -107,6 +108,13 @@ def test_a_call_that_cannot_be_meant_is_an_import_error_and_stops_no_task(tmp_pa
     assert all("AirflowDagDuplicatedIdException" in error for error in others.values()), (
         "several of these files make it"
     )
+
+
+@pytest.mark.parametrize("hours", ["48", None, float("nan")])
+def test_hours_that_are_not_a_number_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: Any) -> None:
+    monkeypatch.setenv("KAPPA_TOPOLOGIES", str(tmp_path))
+    with pytest.raises(UsageError, match=rf"approval_hours={hours!r}, which is not a time for an answer"):
+        verbs.dags(approval_hours=hours)
 
 
 def test_an_airflow_without_the_settings_of_the_repository_says_so(tmp_path: Path) -> None:

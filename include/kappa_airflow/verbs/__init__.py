@@ -113,9 +113,9 @@ def _check(verbs: Collection[str], names: Collection[str], approval_hours: float
             near = get_close_matches(verb, VERBS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(VERBS))}."
             raise UsageError(f"dags() has no verb {verb!r}. {hint} Correct it in the DAG file.")
-    if not 0 < approval_hours <= MOST_APPROVAL_HOURS:
+    if not isinstance(approval_hours, int | float) or not 0 < approval_hours <= MOST_APPROVAL_HOURS:
         raise UsageError(
-            f"dags() has approval_hours={approval_hours:g}, which is not a time for an answer. Write a number above 0 "
+            f"dags() has approval_hours={approval_hours!r}, which is not a time for an answer. Write a number above 0 "
             f"and up to {MOST_APPROVAL_HOURS:g} in the DAG file."
         )
     for file in registry.broken_files(folder):
