@@ -42,7 +42,7 @@ def keep(context: Context, key: str, value: Any) -> None:
 
     Airflow would remove it after some days (``[state_store] default_retention_days``): answers may take longer.
     """
-    from airflow.sdk import NEVER_EXPIRE
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     store = context.get("task_state_store")
     if store is not None:

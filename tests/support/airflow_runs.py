@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-from airflow.sdk import NEVER_EXPIRE
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from kappa.topology.registry import Declared
 from kappa_airflow.forms import replay_form
