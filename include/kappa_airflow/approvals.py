@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
 from kappa_airflow.pages import site
-from kappa_airflow.questions import Question, asking, keep_rejection, kept_rejection, kept_terms
+from kappa_airflow.questions import Question, asked_in_another_run, asking, keep_rejection, kept_rejection, kept_terms
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
 from kappa_airflow.tasks import all_members, dag_id, for_each, in_words, members_of, reason_in, then_in
@@ -178,7 +178,7 @@ class Approve(Question):
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
         """Record the rejection of each epoch unless it is recorded, and return it.
 
-        No answer rejects nothing that was approved meanwhile, or is live.
+        No answer rejects nothing that was approved meanwhile, is live, or that another run still asks about.
         """
         from kappa import control
         from kappa.control.approvers import AIRFLOW
@@ -188,6 +188,14 @@ class Approve(Question):
             settled = self._settled(config, members, _needed(config, members))
             if settled is not None:
                 return settled
+            others = (asked_in_another_run(context, record(config, name), epoch) for name, epoch in members.items())
+            if other := next(filter(None, others), None):
+                self.log.warning(
+                    "There was %s. Another run asks about the same until %.16s UTC, so nothing is rejected.",
+                    who,
+                    other.detail["until"],
+                )
+                return {"answer": "rejected", "by": who}
         for name, epoch in sorted(members.items()):
             control.reject(config, name, epoch, actor=who, reason=reason_in(context))
         self.log.warning(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
+from kappa import clock
 from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import record, terminal_errors_fail
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from kappa.config import Config
     from kappa.control.plans.premise import Premise
+    from kappa.record.epoch_record import TopologyRecord
+    from kappa.record.events import Event
 
 #: What was shown, kept between the question and its answer.
 TERMS_KEY = "kappa_terms"
@@ -219,6 +222,18 @@ def asking(context: Context) -> str:
     """What is the same in each try of a question, and another one once the task was cleared."""
     ti = context["ti"]
     return f"{ti.dag_id} {ti.run_id} {ti.task_id} {_max_tries(context)}"
+
+
+def asked_in_another_run(context: Context, record: TopologyRecord, epoch: int) -> Event | None:
+    """The last question of another run about an epoch, if its time is not over, and no answer to it was a no."""
+    ti, question = context["ti"], None
+    for event in record.recent_events:
+        if event.epoch == epoch and event.event == "rejected":
+            question = None
+        elif event.epoch == epoch and event.event == "asked":
+            is_own = str(event.detail.get("asking", "")).startswith(f"{ti.dag_id} {ti.run_id} ")
+            question = question if is_own else event
+    return question if question is not None and question.detail["until"] > clock.now().isoformat() else None
 
 
 def _max_tries(context: Context) -> int:

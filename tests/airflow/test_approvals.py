@@ -114,7 +114,7 @@ def test_a_question_is_on_record_for_its_notice_once_per_asking(
     run = run_of(members)
     ask(run, members)
     for each in entries(candidates, config, members):
-        ((terms, nth, needed, link, _),) = each["asked"]
+        ((terms, nth, needed, link, *_),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
         assert link == "https://data.example.com/airflow/dags/replay__demo/runs/run-1/tasks/approve/required_actions"
     ask(run, members)
@@ -198,6 +198,37 @@ def test_no_answer_rejects_nothing_that_was_approved_or_made_live_elsewhere(
     handed_over(candidates, config)
     assert unanswered(run) == {"answer": "live already"}
     assert not any("rejected" in each for each in entries(candidates, config, members))
+
+
+def test_no_answer_rejects_nothing_that_another_run_asks_about(
+    candidates: Any, config: Config, logs: Logs, members: Members
+) -> None:
+    first, second = run_of(members), run_of(members)
+    second["ti"].run_id = "run-2"
+    ask(first, members)
+    ask(second, members)
+    outcome = approve(members).execute_complete(first, answer("Reject", None))
+    assert outcome == {"answer": "rejected", "by": "no answer within 24 hours"}
+    assert "Another run asks about the same until" in lines(logs, "warning")
+    with pytest.raises(AirflowSkipException):
+        cut_over(first, members, outcome)
+    assert approve(members).execute_complete(second, answer("Approve"))["answer"] == "approved"
+    assert not any("rejected" in each for each in entries(candidates, config, members))
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_the_last_question_that_nobody_answers_rejects_and_so_does_an_answer(
+    candidates: Any, config: Config, members: Members, user: str | None
+) -> None:
+    first, second = run_of(members), run_of(members)
+    second["ti"].run_id = "run-2"
+    for run in (first, second):
+        ask(run, members)
+    with candidates.changed(config) as now:
+        for name in names_of(members) if user is None else ():
+            now["epochs"][f"{name}/2"]["asked"][0][-1] = "2026-01-01T00:00:00+00:00"
+    approve(members).execute_complete(second, answer("Reject", user))
+    assert all("rejected" in each for each in entries(candidates, config, members))
 
 
 def test_an_answer_rejects_what_somebody_else_approved(candidates: Any, config: Config, members: Members) -> None:

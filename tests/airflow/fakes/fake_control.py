@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kappa.config import Config
@@ -234,8 +234,9 @@ def approval_terms(config, topology, epoch):
 def ask(config, shown, *, actor, asking, nth=1, needed=1, hours, link=""):
     with changed(config) as now:
         questions = _entry(now, shown.topology, shown.epoch).setdefault("asked", [])
-        if (question := [shown.to_dict(), nth, needed, link, asking]) not in questions:
-            questions.append(question)
+        question = [shown.to_dict(), nth, needed, link, asking]
+        if question not in [each[:-1] for each in questions]:
+            questions.append([*question, (datetime.now(UTC) + timedelta(hours=hours)).isoformat()])
 
 
 def approve(config, agreed, *, actor, reason):
@@ -336,6 +337,9 @@ def history(config, topology=None):
             document = {"plan": entry["document"]} if "document" in entry else {}
             events.append(replace(planned, actor=entry.get("actor", "fake"), detail={**planned.detail, **document}))
             events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
+            for *_, asking, until in entry.get("asked", ()):
+                asked = _event(name, int(epoch), "asked")
+                events.append(replace(asked, detail={"asking": asking, "until": until}))
             for by, terms in entry.get("approvals", ()):
                 events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
             events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
@@ -346,7 +350,8 @@ def history(config, topology=None):
         _event(name, epoch, "moved") for name, epoch in now["live"].items() if epoch and topology in (None, name)
     ]
     return sorted(
-        events, key=lambda event: ("planned", "approved", "moved", "rejected", "aborted", "stop").index(event.event)
+        events,
+        key=lambda event: ("planned", "asked", "approved", "moved", "rejected", "aborted", "stop").index(event.event),
     )
 
 
