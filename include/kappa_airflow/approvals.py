@@ -11,7 +11,15 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
 from kappa_airflow.pages import site
-from kappa_airflow.questions import Question, asked_in_another_run, asking, keep_rejection, kept_rejection, kept_terms
+from kappa_airflow.questions import (
+    Question,
+    asked_in_another_run,
+    asking,
+    is_cleared,
+    keep_rejection,
+    kept_rejection,
+    kept_terms,
+)
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify, in_short, report_path
 from kappa_airflow.tasks import all_members, dag_id, for_each, in_words, members_of, reason_in, then_in
@@ -42,16 +50,21 @@ class Approve(Question):
             fewer people needs no further one.
         is_last: whether no other task asks after it: it waits for all whose approval is missing.
         before: result of the task for the previous person.
+        resumes: whether epochs that were rejected before are resumed. Otherwise only a cleared task resumes them: who
+            rejects the epoch of a run before the run asks has answered.
     """
 
     operator_extra_links = (ReportLink(),)
     template_fields: Sequence[str] = ("subject", "body", "members", "before")
 
-    def __init__(self, *, nth: int = 1, is_last: bool = False, before: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, nth: int = 1, is_last: bool = False, before: Any = None, resumes: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.nth = nth
         self.is_last = is_last
         self.before = before
+        self.resumes = resumes
 
     def execute(self, context: Context) -> Any:
         """Ask, unless the form says otherwise or all epochs are live or approved already.
@@ -65,7 +78,7 @@ class Approve(Question):
             self.log.info("The move was rejected (%s): there is nothing more to ask.", self.before.get("by"))
             return self.before
         config, members, then = self._config(), all_members(context, self.members), then_in(context)
-        needed = _needed(config, members)
+        needed, is_resumed = _needed(config, members), is_cleared(context) or self.resumes
         if then == Then.KEEP or (then != Then.ASK and not any(needed.values())):
             self.log.info("The form does not ask for an approval. It says to %s.", THEN[then])
             return {"answer": "not asked"}
@@ -77,9 +90,11 @@ class Approve(Question):
             if settled is not None:
                 return settled
             for name, epoch in members.items():
-                rejected = control.progress(config, name, epoch).rejected
-                if rejected:
-                    self.log.info("Epoch %s of %s was %s. It is resumed.", epoch, name, rejected)
+                rejected = record(config, name).epoch(epoch).rejected
+                if rejected is not None and not is_resumed:
+                    return self._rejected(context, config, rejected.actor)
+                if rejected is not None:
+                    self.log.info("Epoch %s of %s was rejected by %s. It is resumed.", epoch, name, rejected.actor)
                     control.start(config, name, epoch=epoch, actor=actor(context), reason="asked for approval again")
             shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
         self._show(
@@ -283,11 +298,11 @@ def verify_and_move(topologies: Sequence[Declared], members: Any, *, hours: floa
     over = {"members": members}
     waits = [for_each(topologies, AwaitStage, task_id=stage.lower(), stage=stage, over=over) for stage in stages]
     verify = for_each(topologies, Verify, task_id="verified", over=over)
-    approve = _ask_each(topologies, members=members, hours=hours)
+    approve = _ask_each(topologies, members=members, hours=hours, resumes=not stages)
     chain(*waits, verify, *approve, CutOver(task_id="cut_over", members=members, answer=approve[-1].output))
 
 
-def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
+def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float, resumes: bool) -> list[Approve]:
     """The tasks that ask for approval: as many as people are needed for any of the topologies, and at least one."""
     tasks: list[Approve] = []
     last = max(1, *(topology.approvals for topology in topologies))
@@ -299,6 +314,7 @@ def _ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> 
             "nth": nth,
             "is_last": nth == last,
             "before": before,
+            "resumes": resumes,
         }
         tasks.append(Approve(task_id=task_id, **asks))
     return tasks

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 TERMS_KEY = "kappa_terms"
 #: A rejection, kept with the task's number of tries: clearing the task raises that number, a retry does not.
 _REJECTION_KEY = "kappa_rejection"
+#: The number of tries with which the task began.
+_TRIES_KEY = "kappa_tries"
 
 
 class Question(ApprovalOperator):
@@ -234,6 +236,14 @@ def asked_in_another_run(context: Context, record: TopologyRecord, epoch: int) -
             is_own = str(event.detail.get("asking", "")).startswith(f"{ti.dag_id} {ti.run_id} ")
             question = question if is_own else event
     return question if question is not None and question.detail["until"] > clock.now().isoformat() else None
+
+
+def is_cleared(context: Context) -> bool:
+    """Whether the task was cleared since it asked this for the first time."""
+    first = kept(context, _TRIES_KEY)
+    if first is None:
+        keep(context, _TRIES_KEY, _max_tries(context))
+    return first not in (None, _max_tries(context))
 
 
 def _max_tries(context: Context) -> int:

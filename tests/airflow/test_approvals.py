@@ -418,9 +418,26 @@ def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
     last = names_of(members)[-1]
     with candidates.changed(config) as now:
         now["epochs"][f"{last}/2"]["rejected"] = "rejected by ann"
-    ask(run_of(members), members)
+    ask(run_of(members), members, resumes=True)
     assert "rejected" not in entry(candidates, config, last) and len(questions) == 1
     assert f"Epoch 2 of {last} was rejected by ann. It is resumed." in lines(logs, "info")
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["before it is asked", "while it is asked"])
+def test_a_rejection_by_somebody_else_stands_until_the_task_is_cleared(
+    candidates: Any, config: Config, questions: list[Any], members: Members, is_asked: bool
+) -> None:
+    run = run_of(members)
+    if is_asked:
+        ask(run, members)
+    for name in names_of(members)[-1:]:
+        candidates.reject(config, name, 2, actor="bob", reason="in a terminal")
+    assert approve(members).execute(run) == {"answer": "rejected", "by": "bob"}
+    assert all("rejected" in each for each in entries(candidates, config, members))
+    assert len(questions) == is_asked
+    run["ti"].max_tries = 7  # as clearing does
+    ask(run, members)
+    assert not any("rejected" in each for each in entries(candidates, config, members))
 
 
 @pytest.mark.parametrize(

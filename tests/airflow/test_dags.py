@@ -32,6 +32,7 @@ facts = {
         types=sorted(str(kind.value) for kind in dag.allowed_run_types or []), fields=sorted(dag.params),
         owners=sorted({task.owner for task in dag.tasks}), links=dag.owner_links,
         fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
+        resumes=[task.task_id for task in dag.tasks if getattr(task, "resumes", False)],
         approved=[task.task_id for task in dag.tasks if getattr(task, "is_approval_required", False)],
     ) for dag in bag.dags.values()
 }
@@ -196,6 +197,7 @@ def test_every_dag_is_made_by_the_factory(shipped: dict[str, Any]) -> None:
         assert dag["runs"] > 1 or dag["fields"] in ([], ["remove"]), "a run by hand waits behind no other one"
         assert dag["pools"] == [pools.get(verb, "kappa_replays")], dag_id
         assert dag["fails"] == ([] if verb == "stream" else dag["tasks"]), dag_id
+        assert dag["resumes"] == (["approve"] if verb in ("cutover", "joint_cutover") else []), dag_id
         assert dag["approved"] == (["cut_over"] if "approve" in dag["tasks"] else []), (
             "what needs an answer asks for it"
         )

@@ -342,7 +342,9 @@ def history(config, topology=None):
                 events.append(replace(asked, detail={"asking": asking, "until": until}))
             for by, terms in entry.get("approvals", ()):
                 events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
-            events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
+            if "rejected" in entry:
+                by = entry["rejected"].removeprefix("rejected by ")
+                events.append(replace(_event(name, int(epoch), "rejected"), actor=by))
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
     retired = [key.rpartition("/") for key, entry in now["epochs"].items() if entry["stage"] == "RETIRED"]
     events += [_event(name, int(epoch), "moved") for name, _, epoch in retired if topology in (None, name)]
