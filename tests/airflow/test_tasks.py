@@ -292,6 +292,14 @@ def test_where_the_form_says_keep_there_is_no_cutover(control: Any, config: Conf
     assert "handover" not in control._entry(control.world(config), TOPOLOGY, 1)
 
 
+def test_a_first_epoch_is_live_whatever_the_form_says(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="CUT_OVER")
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    cut_over(context(then="keep"))
+
+
 def test_where_the_form_asks_for_an_approval_there_is_no_cutover_without_one(control: Any, config: Config) -> None:
     started(context())
     change(control, config, 1, stage="VERIFIED")
