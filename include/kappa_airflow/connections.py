@@ -58,10 +58,10 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
     config = _config_with_lake(_config_with_kafka(config or Config.from_env()))
     if (connection := _connection(conn_id)) is None:
         return config
+    extra = {key: value for key, value in _extra(connection).items() if key.startswith("spark.")}
     # The provider has no public reader of what it resolved; a test checks this against the pinned release.
     resolved: Mapping[str, Any] = SparkSubmitHook(conn_id=conn_id)._resolve_connection()
     settings = {_SETTINGS[key]: str(resolved[key]) for key in _SETTINGS if resolved.get(key)}
-    extra = {key: value for key, value in _extra(connection).items() if key.startswith("spark.")}
     return dataclasses.replace(
         config, spark_master=resolved["master"], spark_conf={**config.spark_conf, **settings, **extra}
     )
@@ -120,7 +120,20 @@ def _config_with_lake(config: Config) -> Config:
 
 
 def _extra(connection: Connection) -> dict[str, str]:
-    """The extra fields of a connection as settings: switches in the words of a properties file, a null as absent."""
+    """The extra fields of a connection as settings: switches in the words of a properties file, a null as absent.
+
+    Raises:
+        ConfigError: they are not an object of JSON, which Airflow takes for no fields, or fails on.
+    """
+    try:
+        is_object = isinstance(json.loads(connection.extra or "{}"), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        raise ConfigError(
+            f"The extra fields of Airflow's connection {connection.conn_id} are not an object of JSON. Write them like "
+            '{"name": "value"}.'
+        )
     return {
         key: json.dumps(value) if isinstance(value, bool) else str(value)
         for key, value in connection.extra_dejson.items()

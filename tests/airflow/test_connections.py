@@ -44,6 +44,19 @@ def test_settings_of_the_connection_go_over_those_of_the_configuration(
     assert settings == {"spark.yarn.queue": "streams", **own}
 
 
+@pytest.mark.parametrize("extra", ['{"spark.executor.memory": "s3cret"', '["s3cret"]', '"s3cret"', "null"])
+@pytest.mark.parametrize("conn_id", ["cluster", "kappa_kafka", "kappa_lake"])
+def test_extra_fields_that_are_not_an_object_are_refused_without_their_text(
+    monkeypatch: pytest.MonkeyPatch, config: Config, conn_id: str, extra: str
+) -> None:
+    value = json.dumps({"conn_type": "generic", "login": "kappa", "password": "x", "extra": extra})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+    with pytest.raises(ConfigError, match=f"connection {conn_id} are not an object of JSON") as refused:
+        config_with_spark("cluster", dataclasses.replace(config, lake="s3://lakes/orders"))
+    assert "s3cret" not in str(refused.value)
+    assert not list(config.home.glob("*-client.properties"))
+
+
 def test_without_the_connection_the_configuration_stays_as_it_is(config: Config) -> None:
     assert config_with_spark("nowhere", config) == config
 
