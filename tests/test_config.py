@@ -43,7 +43,7 @@ def test_a_home_below_that_of_a_user_has_the_lake_too(
 
 def test_what_kappa_up_wrote_and_lost_is_named(tmp_path: Path) -> None:
     (tmp_path / "stack.json").touch()
-    with pytest.raises(ConfigError, match=r"stack\.json cannot be read: it is not JSON.* kappa up"):
+    with pytest.raises(ConfigError, match=r"stack\.json cannot be read: it is not a JSON object.* kappa up"):
         Config.from_env({"KAPPA_HOME": str(tmp_path)})
 
 
@@ -216,11 +216,12 @@ def test_an_empty_value_of_the_file_is_refused_where_it_cannot_be_meant(name: st
     ("name", "value", "message"),
     [
         ("LAUNCHER", "Elsewhere", "is neither here nor elsewhere"),
-        ("SLICE_RECORDS", "0", "is less than 1"),
-        ("SLICE_BYTES", "-1", "is less than 1"),
-        ("THROTTLE_LAG", "-1", "is less than 0"),
-        ("STALE_SECONDS", "0", "is less than 1"),
-        ("HANDOVER_SECONDS", "0.5", "is less than 1"),
+        ("SLICE_RECORDS", "0", "is not a number from 1 to 9223372036854775807"),
+        ("SLICE_RECORDS", "1" * 400, "is not a number from 1 to"),
+        ("SLICE_BYTES", "-1", "is not a number from 1"),
+        ("THROTTLE_LAG", "-1", "is not a number from 0"),
+        ("STALE_SECONDS", "0", "is not a number from 1"),
+        ("HANDOVER_SECONDS", "0.5", "is not a number from 1"),
         ("WEBHOOK_URL_FILE", "hook", "is not a path that each process reads alike"),
         ("METRICS", "99999", "is neither a port nor address:port"),
         *(

@@ -236,6 +236,57 @@ def test_a_secret_in_the_file_is_refused_and_the_variable_named(write: Write, te
     assert "s3cret" not in str(error.value) and "s3cret" not in str(error.value.data)
 
 
+#: Of more bits than TOML has, with more digits than Python reads, and in hexadecimal, where it reads all.
+LONG_NUMBERS = {"decimal": "9" * 400, "unread": "9" * 5000, "hexadecimal": "0x" + "f" * 6000}
+LONG_TEXT = "x" * 70_000
+
+
+@pytest.mark.parametrize("number", LONG_NUMBERS)
+def test_a_number_of_more_than_64_bits_is_refused_wherever_it_is(write: Write, number: str) -> None:
+    digits = LONG_NUMBERS[number]
+    for text in ("slice_records = {}", "trigger_seconds = {}", "lake = [{}]", "no = {}", "[spark_conf]\na.b = {}"):
+        file = write(text.format(digits))
+        with pytest.raises(ConfigError, match=rf"^{file} is not TOML: a whole number has more than 64 bits\. Correct"):
+            Config.from_env({})
+
+
+def test_a_file_that_nests_too_deep_is_refused(write: Write) -> None:
+    for text in ("a = " + "[" * 5000, "[spark_conf]\n" + "a." * 2000 + "b = 1"):
+        file = write(text)
+        with pytest.raises(ConfigError, match=rf"^{file} is not TOML: it nests too deep\. Correct it: edit "):
+            Config.from_env({})
+
+
+@pytest.mark.parametrize("name", sorted({item.name for item in settings()} - SECRETS))
+def test_no_message_repeats_a_long_value(write: Write, name: str) -> None:
+    variables = [LONG_TEXT, "9" * 5000, "[" * 5000, '{"a": 1e999}']
+    for text in (f'"{LONG_TEXT}"', f'["{LONG_TEXT}"]', f'{{"{LONG_TEXT}" = [1]}}', *map(json.dumps, variables)):
+        write(f"{name} = {text}")
+        assert len(refusal({})) < 1_100
+    for text in variables:
+        assert len(refusal({Config.SETTINGS: "", f"KAPPA_{name.upper()}": text})) < 1_100
+
+
+def refusal(environ: dict[str, str]) -> str:
+    """The message of settings that are refused; empty where they are taken."""
+    try:
+        Config.from_env(environ)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "[]", "null", "[" * 5000, *(f'{{"trigger_seconds": {value}}}' for value in ("9" * 400, "[1]", "{}"))]
+)
+def test_a_file_of_a_stack_that_has_no_settings_is_refused(write: Write, tmp_path: Path, text: str) -> None:
+    write('home = "here"')
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "stack.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"stack\.json(: trigger_seconds| cannot be read: it is not a JSON object)"):
+        Config.from_env({})
+
+
 def test_a_registry_without_a_login_and_a_file_with_a_secret_are_settings(write: Write) -> None:
     write('schema_registry = "http://a:1,http://b:1"\nwebhook_url_file = "/run/secrets/hook"')
     assert Config.from_env({}).schema_registry == "http://a:1,http://b:1"

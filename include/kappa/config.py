@@ -342,7 +342,7 @@ def _parse(name: str, value: Any, place: str) -> Any:
             return str(value)
         parsed = json.loads(value) if isinstance(value, str) else value
         return {str(key): _text_of(item) for key, item in parsed.items()}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         if kind not in ("int", "float"):  # the text of a table may have secrets
             raise ConfigError(
                 f'{place} is not a table in JSON: {error}. Write {{"name": "value"}}.', name=name

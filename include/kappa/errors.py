@@ -45,6 +45,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+#: Longest message of a wrong call, in characters.
+_SHOWN = 1_000
+
 
 class KappaError(Exception):
     """An error with a message for people and its values for programs.
@@ -71,9 +74,13 @@ class Transient(KappaError):
 
 
 class UsageError(Terminal):
-    """The call itself is wrong."""
+    """The call itself is wrong. Its message repeats what was typed, so the middle of a long one is left out."""
 
     exit_code = 2
+
+    def __init__(self, message: str, **data: Any) -> None:
+        shown = message if len(message) <= _SHOWN else f"{message[: _SHOWN // 2]} … {message[-_SHOWN // 2 :]}"
+        super().__init__(shown, **data)
 
 
 class ConfigError(UsageError):

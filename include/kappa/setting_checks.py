@@ -13,6 +13,8 @@ _LAST_PORT = 65_535
 _URL = re.compile(r"https?://[^/\s]")
 #: The least value of numbers that count something, and of durations within which somebody has to answer.
 _LEAST = {"slice_records": 1, "slice_bytes": 1, "throttle_lag": 0, "stale_seconds": 1, "handover_seconds": 1}
+#: The largest of them.
+_LARGEST = (1 << 63) - 1
 #: Unit at the end of a setting's name -> the longest duration in it: that long ago there was a date still.
 _MOST = {unit: timedelta(days=365_000) // timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours")}
 
@@ -59,9 +61,10 @@ def _check_word(name: str, value: str, words: Sequence[str], places: Mapping[str
 
 
 def _check_least(name: str, value: float, least: int, places: Mapping[str, str]) -> None:
-    if value < least:
+    if not least <= value <= _LARGEST:
         raise ConfigError(
-            f"{places[name]}={value} is less than {least}. Set it to a larger number, or remove it.",
+            f"{places[name]}={value} is not a number from {least} to {_LARGEST}. Set it to such a number, or remove "
+            "it.",
             name=name,
             value=value,
         )

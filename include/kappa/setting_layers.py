@@ -75,11 +75,12 @@ def _stack(home: Path) -> dict[str, Any]:
     """The settings that ``kappa up`` has written; none where it has not."""
     file = home / "stack.json"
     try:
-        return {name: value for name, value in json.loads(file.read_text(encoding="utf-8")).items() if name != "home"}
+        values = json.loads(file.read_text(encoding="utf-8"))
+        return {name: value for name, value in values.items() if name != "home"}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a JSON object"
         raise ConfigError(
             f"{file} cannot be read: {reason}. Name a home of your own by KAPPA_HOME, or remove the file, and write it "
             "anew: kappa up",

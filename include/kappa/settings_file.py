@@ -88,18 +88,35 @@ def _nearest(folder: Path) -> Path | None:
 
 def _parsed(path: Path, *, is_named: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        if _has_long_number(values):
+            raise OverflowError
     except OSError as error:
         names = f"{VARIABLE} names {path}, which" if is_named else str(path)
         raise ConfigError(
             f"{names} cannot be read: {error.strerror}. Correct it, or name another file: export {VARIABLE}=<path>",
             path=str(path),
         ) from error
-    except ValueError as error:  # of UTF-8, or of TOML
-        reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise ConfigError(
-            f"{path} is not TOML: {reason}. Correct it: edit {quote(str(path))}", path=str(path)
-        ) from error
+    except UnicodeDecodeError as error:
+        raise _not_toml(path, "it is not text in UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(path, str(error)) from error
+    except RecursionError as error:
+        raise _not_toml(path, "it nests too deep") from error
+    except (ValueError, OverflowError) as error:  # Python reads no number of thousands of digits
+        raise _not_toml(path, "a whole number has more than 64 bits") from error
+    return values
+
+
+def _not_toml(path: Path, reason: str) -> ConfigError:
+    return ConfigError(f"{path} is not TOML: {reason}. Correct it: edit {quote(str(path))}", path=str(path))
+
+
+def _has_long_number(value: Any) -> bool:
+    """Whether there is a whole number that TOML does not have."""
+    if isinstance(value, dict | list):
+        return any(_has_long_number(item) for item in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
 
 
 def _unknown(path: Path, name: str, fields: Mapping[str, Any], successors: Mapping[str, str]) -> ConfigError:

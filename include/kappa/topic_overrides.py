@@ -27,7 +27,7 @@ def parsed(value: Any, place: str) -> dict[str, str | dict[str, str]]:
     """
     try:
         settings = json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(place, value, f"is not JSON ({error})") from error
     if not isinstance(settings, Mapping):
         raise _wrong(place, value, "is not an object of JSON")

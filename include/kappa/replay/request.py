@@ -93,8 +93,8 @@ class ReplayRequest:
         unknown = sorted(self.allow - ALLOWABLE)
         if unknown:
             raise UsageError(f"A request cannot allow {unknown}; it can allow {sorted(ALLOWABLE)}.", allow=unknown)
-        if self.slice_records < 1:
-            raise UsageError(f"slice_records is {self.slice_records}: a slice spans at least one offset.")
+        if not 1 <= self.slice_records < 1 << 63:
+            raise UsageError(f"slice_records is {self.slice_records}: a slice spans 1 to {(1 << 63) - 1} offsets.")
         # Tables of one moment, continued from another, would count records twice or not at all.
         for seed, kind in ((Seed.FROM_SAVEPOINT, FromSavepoint), (Seed.FROM_CHANGELOG, FromMarker)):
             if self.resolved_seed is seed and not isinstance(self.start, kind):
