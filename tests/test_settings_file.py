@@ -227,6 +227,9 @@ def test_a_mistake_in_the_file_of_a_stack_names_it_and_the_key(write: Write, tmp
         ('webhook_url = "https://hooks/s3cret"', "KAPPA_WEBHOOK_URL"),
         ('schema_registry = "http://a:1,http://user:s3cret@b:1"', "KAPPA_SCHEMA_REGISTRY"),
         ('[spark_conf]\nspark.ssl.keyPassword = "s3cret"', "KAPPA_SPARK_CONF"),
+        ('[mask_key]\nvalue = "s3cret"', "KAPPA_MASK_KEY"),
+        ('webhook_url = {url = "https://hooks/s3cret"}', "KAPPA_WEBHOOK_URL"),
+        ('schema_registry = {url = "http://s3cret@a:1"}', "KAPPA_SCHEMA_REGISTRY"),
     ],
 )
 def test_a_secret_in_the_file_is_refused_and_the_variable_named(write: Write, text: str, variable: str) -> None:

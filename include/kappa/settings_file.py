@@ -133,7 +133,7 @@ def _check_secret(path: Path, name: str, value: Any) -> None:
     secret = name if name in _SECRETS else ""
     if name == "schema_registry" and "@" in str(value):
         secret = f"a login in {name}"
-    if isinstance(value, dict) and name != _BY_TOPIC:  # topics have no secrets, whatever their names
+    if not secret and isinstance(value, dict) and name != _BY_TOPIC:  # topics have none, whatever their names
         secret = next((f"{name}.{key}" for key, item in _flat(value) if _is_secret(key, item)), "")
     if secret:
         variable = f"KAPPA_{name.upper()}"
