@@ -23,6 +23,7 @@ from kappa.cli import app
 from kappa.config import Config, settings
 from kappa.errors import RefusedError, TopologyError, UsageError
 from kappa.starters import StarterShape
+from kappa.starters.neighbours import beside
 from kappa.starters.repository import repository
 from kappa.topology import registry
 
@@ -322,6 +323,45 @@ def test_a_file_that_configures_pytest_stays_in_force(tmp_path: Path) -> None:
     (tmp_path / "plain" / "pyproject.toml").write_text('[project]\nname = "plain"\n')
     assert "pytest.ini" not in run("init", "plain", "--execute").output
     assert (tmp_path / "plain" / "pytest.ini").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, "") for name in ("pytest.toml", ".pytest.toml", ".pytest.ini")),
+        ("pyproject.toml", "[tool.pytest]\ntestpaths = ['own']\n"),
+        ("tox.ini", "[tox]\n[pytest]\n"),
+    ],
+)
+def test_each_file_that_pytest_would_pass_over_for_another_one_stays_in_force(name: str, text: str) -> None:
+    files, (note,) = beside(FILES, {name: text})
+    assert "pytest.ini" not in files and note.startswith(f"{name} configures pytest, so that no pytest.ini is written")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("pyproject.toml", text) for text in ("[tool.pytest", f"a = {'9' * 5000}", f"a = {'[' * 5000}", "\ufffdt")),
+        *(("setup.cfg", text) for text in ("[tool:pytest]\nx", "x = 1", "\ufeff[tool:pytest]\n", "[tool:pytest")),
+        ("tox.ini", "pytest"),
+    ],
+)
+def test_a_file_that_does_not_parse_may_configure_pytest(name: str, text: str) -> None:
+    files, (note,) = beside(FILES, {name: text})
+    assert "pytest.ini" not in files and note.startswith(f"{name} does not parse and may configure pytest")
+
+
+@pytest.mark.parametrize(
+    "text", ["tool = 3", "tool = true", "tool = 'pytest'", "tool = ['pytest']", "[[tool]]\npytest = 1"]
+)
+def test_a_tool_that_is_not_a_table_configures_nothing(text: str) -> None:
+    assert beside(FILES, {"pyproject.toml": text}) == (FILES, [])
+
+
+def test_this_folder_is_named_by_its_path(tmp_path: Path) -> None:
+    lines = run("init", ".", "--execute").output.splitlines()
+    assert lines[-2].startswith(f"Wrote {len(FILES)} files into {tmp_path}. ")
+    assert lines[-1] == f"Run the tests: cd {tmp_path} && python -m pytest"
 
 
 def test_an_image_of_the_team_keeps_its_files(tmp_path: Path) -> None:

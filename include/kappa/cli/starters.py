@@ -180,7 +180,7 @@ def _seen_from(folder: Path, other: Path) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path as it is typed from here."""
+    """A path as it is typed from here; this folder by its whole path, since a sentence that ends with a dot has two."""
     with suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
+        return str(path) if path == Path.cwd() else str(path.relative_to(Path.cwd()))
     return str(path)

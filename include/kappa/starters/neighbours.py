@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import configparser
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 #: Files that decide what is written beside them.
 CONFIGURED = (
-    *("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini", ".pytest.ini"),
+    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"),
     *("Dockerfile", ".dockerignore", ".gitignore"),
 )
 
@@ -21,12 +22,9 @@ def beside(files: Mapping[str, str], present: Mapping[str, str]) -> tuple[dict[s
         present: those of ``CONFIGURED`` that are there.
     """
     left, notes = dict(files), list[str]()
-    if "pytest.ini" not in present and (where := _configures_pytest(present)):
+    if "pytest.ini" not in present and (reason := _reason_against_pytest_ini(present)):
         left.pop("pytest.ini")
-        notes.append(
-            f"{where} configures pytest, so that no pytest.ini is written. Add to it: testpaths tests, and the marker "
-            "spark."
-        )
+        notes.append(reason)
     if ".dockerignore" not in present and present.get("Dockerfile", files["Dockerfile"]) != files["Dockerfile"]:
         left.pop(".dockerignore")
         notes.append(
@@ -39,19 +37,38 @@ def beside(files: Mapping[str, str], present: Mapping[str, str]) -> tuple[dict[s
     return left, notes
 
 
-def _configures_pytest(present: Mapping[str, str]) -> str:
-    """The file that does; empty for none."""
-    try:
-        if "pytest" in tomllib.loads(present.get("pyproject.toml", "")).get("tool", {}):
-            return "pyproject.toml"
-    except tomllib.TOMLDecodeError:
-        return "pyproject.toml"  # what it says is for its author to see first
-    for name, section in (("setup.cfg", "tool:pytest"), ("tox.ini", "pytest"), (".pytest.ini", "pytest")):
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
+def _reason_against_pytest_ini(present: Mapping[str, str]) -> str:
+    """Why another file than ``pytest.ini`` is to stay in force; empty if none is."""
+    for name, configures in _PYTEST_FILES.items():
         try:
-            parser.read_string(present.get(name, ""))
-        except configparser.Error:
-            continue
-        if parser.has_section(section):
-            return name
+            if name in present and configures(present[name]):
+                return (
+                    f"{name} configures pytest, so that no pytest.ini is written. Add to it: testpaths tests, and the "
+                    "marker spark."
+                )
+        except (ValueError, RecursionError, configparser.Error):
+            return (
+                f"{name} does not parse and may configure pytest, so that no pytest.ini is written. Correct it, and "
+                "run the command again."
+            )
     return ""
+
+
+def _has_section(name: str, text: str) -> bool:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.read_string(text)
+    return parser.has_section(name)
+
+
+def _has_tool(text: str) -> bool:
+    tools = tomllib.loads(text).get("tool")
+    return isinstance(tools, dict) and "pytest" in tools
+
+
+#: Files that pytest reads, in its order -> whether a text of them configures it.
+_PYTEST_FILES: Mapping[str, Callable[[str], bool]] = {
+    **dict.fromkeys(("pytest.toml", ".pytest.toml", ".pytest.ini"), lambda _: True),
+    "pyproject.toml": _has_tool,
+    "tox.ini": partial(_has_section, "pytest"),
+    "setup.cfg": partial(_has_section, "tool:pytest"),
+}
