@@ -72,6 +72,14 @@ def test_no_file_is_overwritten_with_or_without_execute(folder: Path, tmp_path: 
     assert [path.read_text() for path in tmp_path.rglob("*.py")] == ["mine"]
 
 
+@pytest.mark.parametrize("words", [[], ["--execute"]])
+def test_a_test_among_the_topologies_is_refused(folder: Path, tmp_path: Path, words: list[str]) -> None:
+    result = run(folder, "a.b", "--shape", "join", "--tests", "include/../include/topologies", *words)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("include/topologies is the folder of the topologies")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_name_that_another_file_declares_is_refused(folder: Path) -> None:
     run(folder, "a.b", "--shape", "join", "--execute")
     (folder / "a_b.py").rename(folder / "other.py")
