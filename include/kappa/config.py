@@ -104,7 +104,7 @@ class Config:
         savepoint_hours: how long savepoints stay readable, for those who replay from them later.
         rejected_hours: how long the tables of a [rejected](airflow.md#a-replay-from-trigger-to-undo) epoch are kept
             for whoever looks into it; then `kappa housekeeping` removes them.
-        delete_after_hours: files, topics and other leftovers younger than this are never removed, whether they are
+        delete_after_hours: files of the Delta tables of an epoch younger than this are never removed, whether they are
             needed or not, for disks that [fill up](operations.md#the-disk-fills-up).
         mask_key: key of [masked values](event-time.md#personal-values), for topologies with a sensitive source, at
             least 16 characters; part of no lake, topic or log.
