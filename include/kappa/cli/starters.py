@@ -86,7 +86,7 @@ def new(
     if beside.resolve() == folder.resolve():
         raise UsageError(
             f"{_shown(folder)} is the folder of the topologies: a test in it would declare {name!r} a second time. "
-            f"Name another folder: kappa new {name} --shape {shape} --tests <folder>"
+            "Name another folder: --tests <folder>"
         )
     file, test = folder / f"{stem(name)}.py", beside / f"test_{stem(name)}.py"
     draft = starter(name, shape, folder=_seen_from(beside, folder))
