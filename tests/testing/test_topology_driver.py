@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from kappa.operators import newest_by
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.registry import load
+from kappa.wire.inputs import input_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,6 +292,24 @@ def test_a_mapping_has_the_wire_format_of_json_schema_when_read_and_sent(spark: 
     assert reasons[3] == "of the key: the value does not begin with zero and the id of a schema"
     assert driver.sent("visits") == [(b"/", b'\0\0\0\0\1{"page":"/","at":"2026-03-01T12:00:00.000000Z","price":1.50}')]
     assert driver.sent("users") == [(b"7", b'\0\0\0\0\1{"user":7,"page":"/"}'), (b"7", None)]
+
+
+@pytest.mark.parametrize("format", ["json", "avro"])
+def test_a_time_without_a_zone_is_in_utc_whatever_the_zone_of_the_host(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(topic="in", format=format, schema="at TIMESTAMP, times ARRAY<TIMESTAMP>")
+    noon = datetime(2026, 3, 1, 12)  # noqa: DTZ001
+    plain, aware = ({"at": at, "times": [at]} for at in (noon, noon.replace(tzinfo=UTC)))
+    values = {}
+    for zone in ("UTC", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        values[zone] = input_value(source, plain)
+    monkeypatch.undo()
+    time.tzset()
+    assert values["UTC"] == values["Asia/Tokyo"]
+    assert format == "json" or values["UTC"] == input_value(source, aware)
 
 
 def test_a_mapping_becomes_avro_when_read_and_when_sent(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +29,7 @@ def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -
     """A mapping as JSON, or as Avro with a schema made from the source's columns; text as UTF-8; bytes as they are.
 
     For JSON, each value is in the form that readers of topics take for its type (``docs/json.md``). For Avro, dates,
-    times and decimals are Python's own, and an absent column is null.
+    times and decimals are Python's own, and an absent column is null. A time without a zone is in UTC.
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
@@ -90,8 +91,17 @@ def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
     import fastavro
 
     datum = io.BytesIO()
-    fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(schema)), dict(value))
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(schema)), _in_utc(value))
     return b"\0" + number.to_bytes(4) + datum.getvalue()
+
+
+def _in_utc(value: Any) -> Any:
+    """A value whose times without a zone are in UTC, as JSON has them. For Avro they would be in the host's zone."""
+    if isinstance(value, Mapping):
+        return {name: _in_utc(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_utc(one) for one in value]
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
