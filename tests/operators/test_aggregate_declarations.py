@@ -174,6 +174,19 @@ def test_a_history_has_no_row_per_key_to_aggregate_or_to_join() -> None:
             declare()
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("id STRING, nowhere STRING", r"column 'nowhere' as STRING of table 'words', which does not have it"),
+        ("id STRING, word BIGINT", r"column 'word' as BIGINT of table 'words', where it is STRING"),
+    ],
+)
+def test_columns_that_the_aggregated_table_does_not_have_are_refused(rows: str, message: str) -> None:
+    words = Table(name="words", key="id", schema="id STRING NOT NULL, word STRING")
+    with pytest.raises(TopologyError, match=f"^aggregate_table 't' reads {message}"):
+        aggregate_table(words, key="id", rows=rows, aggregates={"n": agg.count()}, table="t")
+
+
 @pytest.mark.parametrize("arguments", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])
 def test_the_part_column_of_two_phases_may_not_be_used_otherwise(arguments: dict[str, Any]) -> None:
     with pytest.raises(TopologyError, match="'part'"):

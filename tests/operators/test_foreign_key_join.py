@@ -148,7 +148,9 @@ def test_tables_join_by_their_key(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"left_rows": ORDER.replace("id", "ids", 1)}, "no column 'id'. Did you mean 'ids'"),
+        ({"left_rows": ORDER.replace("id STRING, ", "", 1)}, "no column 'id'. Did you mean 'customer'"),
+        ({"left_rows": f"{ORDER}, lines INT"}, "reads column 'lines' as INT of table 'orders', which does not have it"),
+        ({"right_rows": "id STRING, name INT"}, "column 'name' as INT of table 'customers', where it is STRING"),
         ({"foreign_key": {"customer": "ids"}}, "Did you mean 'id'"),
         ({"how": "outer"}, "inner, left"),
         ({"foreign_key": {"amount": "id"}}, "Cast one"),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from kappa.errors import TopologyError
 from kappa.operators.arguments import check_arguments
 from kappa.topology import Table
-from kappa.topology.ddl import ddl_of
+from kappa.topology.ddl import columns_of, ddl_of, plain_type
+from kappa.topology.earlier_code import refuse
 from kappa.topology.emission import Comes, Cuts, Emission, Places, latest, strictest
 from kappa.topology.members.descriptions import described
 from kappa.topology.operator import Operator
@@ -154,29 +155,45 @@ def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:
     return rows.selectExpr(own, f"{at} AS _event_time", "CAST(NULL AS TIMESTAMP) AS _frontier")
 
 
-def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
+def table_input(of: TableOperator[R] | Table, operator: str, rows: str = "") -> TableInput:
     """A table that an operator reads.
 
     Args:
         of: an operator with a table, or a table of the topology, whose changes the step passes.
         operator: the reading operator, for messages.
+        rows: Spark DDL of the columns that matter; empty for all.
 
     Raises:
-        TopologyError: it is neither.
+        TopologyError: it is neither, or the table does not have these columns.
     """
-    if isinstance(of, Table):
-        shown = ddl_of(column for column in of.columns if column.name not in of.hidden)
-        return TableInput(operator=operator, table=of, rows=shown if of.hidden else of.schema)
-    if not isinstance(of, TableOperator):
+    if not isinstance(of, Table | TableOperator):
         raise TopologyError(
             f"{operator} reads tables and is declared with {described(of)}. Declare it with an operator "
             "that keeps a table, such as newest_by or aggregate, or with a Table."
         )
-    (table, *_), rows = of.tables, of.schema
+    table = of if isinstance(of, Table) else of.tables[0]
     own = [name for name in table.key if name in table.internal]
     if own:
         raise TopologyError(
             f"{operator} reads table {table.name!r}, a history, which has several rows for each key and tells them "
             f"apart by {own[0]}, a column of its own. Declare another cdc_table without history, and read that."
         )
-    return TableInput(operator=operator, table=table, rows=rows)
+    _check_columns(table, rows, operator)
+    return TableInput(operator=operator, table=table, rows=rows or ddl_of(table.results))
+
+
+def _check_columns(table: Table, rows: str, operator: str) -> None:
+    """Check that a table has columns that an operator reads, in their types.
+
+    Raises:
+        TopologyError: one is missing or has another type.
+    """
+    types = {column.name.lower(): column for column in table.columns}
+    for column in columns_of(rows, f"the rows of {operator}") if rows else ():
+        own = types.get(column.name.lower())
+        if own is None or plain_type(own.delta) != plain_type(column.delta):
+            refuse(
+                f"{operator} reads column {column.name!r} as {column.type} of table {table.name!r}, "
+                + ("which does not have it" if own is None else f"where it is {own.type}")
+                + f". Its rows are {ddl_of(table.results)}. Declare columns of the table, in their types."
+            )

@@ -68,8 +68,8 @@ def aggregate_table(
         >>> changes.select("city", "n").orderBy("city").collect()
         [Row(city='Kochi', n=1), Row(city='Pune', n=2)]
     """
-    read_table = table_input(of, label("aggregate_table", table))
-    groups = _aggregate_table(rows or read_table.rows, read_table.table.key, key, aggregates)
+    read_table = table_input(of, label("aggregate_table", table), rows)
+    groups = _aggregate_table(read_table.rows, read_table.table.key, key, aggregates)
 
     def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
         earlier_rows = slice.table(read_table.table.name)

@@ -72,8 +72,8 @@ def foreign_key_join(
         [Row(id='o1', sku='x', name='Lamp', _deleted=False)]
     """
     what = label(_NAME, table)
-    lefts, rights = table_input(left, what), table_input(right, what)
-    join = _join(left_rows or lefts.rows, right_rows or rights.rows, lefts.table.key, foreign_key, how)
+    lefts, rights = table_input(left, what, left_rows), table_input(right, what, right_rows)
+    join = _join(lefts.rows, rights.rows, lefts.table.key, foreign_key, how)
     check_whole_key(what, rights, join.columns.right_key)
     return tables_operator(_NAME, join, lefts, rights, table)
 

@@ -80,14 +80,9 @@ def table_table_join(
         [Row(id='a', name='Ada', city='Pune', _deleted=False)]
     """
     what = label(_NAME, table)
-    lefts, rights = table_input(left, what), table_input(right, what)
+    lefts, rights = table_input(left, what, left_rows), table_input(right, what, right_rows)
     columns = join_columns(
-        what=_NAME,
-        left=left_rows or lefts.rows,
-        right=right_rows or rights.rows,
-        key=key,
-        how=how,
-        allowed=("inner", "left", "outer"),
+        what=_NAME, left=lefts.rows, right=rights.rows, key=key, how=how, allowed=("inner", "left", "outer")
     )
     for side, names in ((lefts, columns.left_key), (rights, columns.right_key)):
         check_whole_key(what, side, names)
