@@ -15,11 +15,17 @@ from kappa.operators import (
     at_most_every,
     cogroup,
     deduplicate,
+    foreign_key_join,
     hopping_window,
+    interval_join,
+    lookup,
     newest_by,
+    newest_table_join,
     running_total,
     session_window,
     sliding_window,
+    table_join,
+    table_table_join,
     tumbling_window,
     two_phase,
 )
@@ -46,6 +52,18 @@ OPERATORS: dict[str, Operator[Any]] = {
     "at_most_every": at_most_every(STREAM, **KEYED, every="1 minute"),
     "deduplicate": deduplicate(STREAM, **KEYED, within="1 minute", emit="final"),
 }
+OTHER = Source(topic="u", schema=ROWS, grace="0 seconds")
+TABLES = [Table(name=name, key="k", schema=ROWS.replace("k STRING", "k STRING NOT NULL")) for name in "lr"]
+#: Each join of two inputs with the same columns.
+JOINS: dict[str, Operator[Any]] = {
+    "interval_join": interval_join(STREAM, OTHER, key="k", within="1 minute", tables=("state", "more")),
+    "table_join": table_join(STREAM, OTHER, key="k", tables=("state", "more")),
+    "newest_table_join": newest_table_join(STREAM, OTHER, **KEYED),
+    "lookup": lookup(STREAM, OTHER, **KEYED),
+    "foreign_key_join": foreign_key_join(*TABLES, foreign_key="k", table="state"),
+    "table_table_join": table_table_join(*TABLES, **KEYED),
+}
+NOW = Frontier(ms=0)
 TIMED = [name for name in OPERATORS if name.endswith("_window") or name in ("at_most_every", "deduplicate")]
 
 
@@ -58,7 +76,7 @@ def labelled(name: str) -> str:
 def called(operator: Operator[Any], rows: DataFrame, **tables: DataFrame) -> Any:
     """The result of an operator on these rows; its state has the same columns unless it is passed."""
     before = {"state": rows, **tables}
-    slice = Slice(seq=1, records={"t": rows}, tables=before, frontiers={"t": Frontier(ms=0)})
+    slice = Slice(seq=1, records={"t": rows}, tables=before, frontiers={"t": NOW})
     return operator(slice, rows)
 
 
@@ -128,6 +146,25 @@ def test_a_running_total_of_a_tables_changes_is_refused(spark: SparkSession) -> 
 def test_rows_without_event_time_are_refused_by_name(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=f"^{name}: the rows have no event time"):
         called(OPERATORS[name], frame(spark).drop("_frontier"))
+
+
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("is_left", [True, False], ids=["left", "right"])
+def test_a_join_refuses_undeclared_types_and_missing_columns(spark: SparkSession, name: str, is_left: bool) -> None:
+    rows = frame(spark)
+    tables = dict.fromkeys(("state", "more", "l", "r"), rows)
+    odd_ones = {
+        frame(spark, key="1L"): "column 'k' of the rows is BIGINT, but declared as STRING",
+        frame(spark, "1D"): "column 'amount' of the rows is DOUBLE, but declared as DECIMAL",
+        rows.drop("amount"): "the rows lack column 'amount'",
+    }
+    if name in ("interval_join", "table_join"):
+        odd_ones[rows.drop("_frontier")] = "the rows have no event time"
+
+    for odd, message in odd_ones.items():
+        slice = Slice(seq=1, records={"t": rows, "u": rows}, tables=tables, frontiers={"t": NOW, "u": NOW})
+        with pytest.raises(TopologyError, match=rf"{name}: {message}"):
+            JOINS[name](slice, *((odd, rows) if is_left else (rows, odd)))
 
 
 def test_a_window_at_every_millisecond_of_a_month_is_refused() -> None:

@@ -122,8 +122,8 @@ class ForeignKeyJoin:
         """
         from pyspark.sql import functions as F
 
-        lefts = changed_rows(left, self.columns.left, self.key)
-        rights = changed_rows(right, self.columns.right, self.columns.right_key)
+        lefts = changed_rows(left, self.columns.left, self.key, _NAME)
+        rights = changed_rows(right, self.columns.right, self.columns.right_key, _NAME)
         on = F.expr(self.columns.is_equal)
         unchanged_rights = right_before.join(rights, on=list(self.columns.right_key), how="left_anti").selectExpr(
             *quoted(column.name for column in self.columns.right), "FALSE AS _deleted"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.joins.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.joins.join_side import PLACE, Side, identity
 from kappa.operators.timed.late import late_records, late_rows
@@ -210,7 +211,13 @@ class IntervalJoin:
             right_before: the right table before the slice.
             left_frontier: the frontier of the left source at the end of the slice.
             right_frontier: the frontier of the right source.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type.
         """
+        for rows, side in ((left, self._left), (right, self._right)):
+            check_times(rows, _NAME)
+            check_rows(rows, side.columns, _NAME)
         lefts, rights = self._left.admitted(left), self._right.admitted(right)
         waiting_rights = right_before.select(*quoted(rights.columns))
         # A new row is compared with all rows of the other side, an old one only with new rows there. So a small slice

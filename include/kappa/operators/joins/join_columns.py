@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
+from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, is_present
 from kappa.operators.records import is_deleted
 from kappa.topology.ddl import Column, columns_of, ddl_of, names_of, quote, quoted
@@ -238,11 +239,15 @@ def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[st
     return named
 
 
-def changed_rows(changes: DataFrame, columns: Iterable[Column], key: Sequence[str]) -> DataFrame:
+def changed_rows(changes: DataFrame, columns: Sequence[Column], key: Sequence[str], operator: str) -> DataFrame:
     """Changes of a table with its columns and ``_deleted``, without changes that have no key.
 
     Only the key of a deleted row counts, whatever its other columns contain.
+
+    Raises:
+        TopologyError: a column is missing or of another type.
     """
+    check_rows(changes, columns, operator)
     present, is_gone = changes.where(is_present(key)), is_deleted(changes)
     if is_gone == "FALSE":
         return present.selectExpr(*quoted(column.name for column in columns), "FALSE AS _deleted")

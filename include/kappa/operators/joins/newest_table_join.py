@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators.bound import RowsOperator, cuts_along, declared_as, emission
+from kappa.operators.frames import check_rows
 from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.joins.lookup import last_rows, newest_before, own_columns_of_record
 from kappa.topology import Slice, Table
@@ -134,7 +135,12 @@ class NewestTableJoin:
             table: rows of the table's source, with its columns and the order columns, and ``_deleted`` for keys to
                 delete.
             before: the table before the slice.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type.
         """
+        check_rows(left, self.columns.left, _NAME)
+        check_rows(table, self.columns.right, _NAME)
         key, columns = self.columns.right_key, [column.name for column in self.columns.right]
         keys = dict(zip(self.columns.left_key, key, strict=True))
         read = newest_before(left, before, table, keys=keys, columns=columns)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.joins.join_side import ROW, Side
 from kappa.operators.joins.versions import Versions, VersionsOperator
@@ -200,7 +201,12 @@ class TableJoin:
             versions: all versions of the slice, see :meth:`Versions.of_slice`.
             waiting_before: the table of waiting rows before the slice.
             frontier: the lesser frontier of both sides at the end of the slice.
+
+        Raises:
+            TopologyError: a column of the left rows is missing or of another type.
         """
+        check_times(left, _NAME)
+        check_rows(left, self.columns.left, _NAME)
         admitted = self._left.admitted(left)
         is_due = frontier.is_past("_event_time")
         waiting = self._left.numbered(admitted.where(f"NOT {is_due}")).selectExpr("*", "FALSE AS _deleted")

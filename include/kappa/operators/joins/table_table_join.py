@@ -152,6 +152,6 @@ class TableTableJoin:
         keys = [f"{quote(own)} AS {quote(shown)}" for own, shown in zip(key, self.columns.left_key, strict=True)]
         row = f"STRUCT({', '.join([*rest, '_deleted'])}) AS {name}"
         return [
-            changed_rows(changes, columns, key).selectExpr(*keys, row, "TRUE AS _is_change"),
+            changed_rows(changes, columns, key, _NAME).selectExpr(*keys, row, "TRUE AS _is_change"),
             before.selectExpr("*", "FALSE AS _deleted").selectExpr(*keys, row, "FALSE AS _is_change"),
         ]

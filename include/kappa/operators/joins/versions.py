@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.operators.bound import declared_as
+from kappa.operators.frames import check_rows, check_times
 from kappa.operators.joins.join_columns import found_columns, own_columns, state_ddl
 from kappa.operators.joins.join_side import ROW, identity, identity_ddl, place_of
 from kappa.operators.keys import Key, by_content, is_present
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NAME = "versions_by"
+#: What messages call its rows, with the operator that they are for.
+_VERSIONS = "versions of a table_join"
 _DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NULL")
 #: SQL: whether a version with ``_until`` is needed by no row any more, or was replaced before it became valid.
 _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
@@ -75,7 +78,12 @@ class Versions:
             rows: rows of the slice: the table's columns, the order columns, ``_event_time`` and ``_frontier``, and
                 ``_deleted`` for keys to delete.
             before: the state before the slice.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type.
         """
+        check_times(rows, _VERSIONS)
+        check_rows(rows, self.columns, _VERSIONS)
         new = rows.where(is_present(self.key)).selectExpr(
             *quoted(column.name for column in self.columns),
             *place_of(rows, is_emitted=self.is_emitted),
