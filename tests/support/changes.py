@@ -98,8 +98,9 @@ def _resolved(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     return {name: before.get(name) if value == LEFT else value for name, value in after.items()}
 
 
-def _time(payload: dict[str, Any]) -> datetime:
-    return datetime.fromtimestamp(payload["source"]["ts_ms"] / 1000, UTC)
+def _time(payload: dict[str, Any]) -> datetime | None:
+    millis = payload["source"]["ts_ms"]
+    return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
 
 
 def drawn_changes(
@@ -107,7 +108,8 @@ def drawn_changes(
 ) -> tuple[list[Input], dict[Any, dict[str, Any]]]:
     """The log of a table that lived, as a connector that starts again and again sends it, and what is in the table.
 
-    Records of a key lie in any partition, in any order; some come twice. Columns: ``name``, ``note`` (large), ``n``.
+    Records of a key lie in any partition, in any order; some come twice, and some have no time of the source. Columns:
+    ``name``, ``note`` (large), ``n``.
     """
     draw = random.Random(seed)
     rows: dict[int, dict[str, Any]] = {}
@@ -115,7 +117,8 @@ def drawn_changes(
 
     def send(operation: str, at: int | None, after: Row, lsn: int) -> None:
         key = None if at is None else {"id": at}
-        log.append(sent(operation, key, after, lsn=lsn, partition=draw.randrange(partitions), at=lsn))
+        at_ms = None if draw.random() < 0.2 else lsn
+        log.append(sent(operation, key, after, lsn=lsn, partition=draw.randrange(partitions), ts_ms=at_ms))
 
     for lsn in range(1, length + 1):
         at = draw.randrange(keys)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Columns of the table besides those of the rows.
 TIMES = ("valid_from", "valid_to", "is_current")
 _STATE, _RECORD = 0, 1
+#: SQL of the end of a row that has none in the table.
+_NO_END = "CAST(NULL AS STRUCT<valid_to: TIMESTAMP, is_current: BOOLEAN>) AS _until"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ class ChangeHistory(OfChanges):
         at = [f"{PLACE} AS _place", f"{VERSION} AS _version", "_source_time AS _at"]
         own = records.selectExpr(
             *keys, *values, *at, "COALESCE(_unchanged, ARRAY()) AS _carried", "_operation = 'd' AS _gone",
-            "CAST(NULL AS TIMESTAMP) AS _until", f"{_RECORD} AS _source",
+            _NO_END, f"{_RECORD} AS _source",
         )  # fmt: skip
         new = truncates.selectExpr("_topic AS topic", *at)
         stored = self._stored(own, before, deleted, new, seeks)
@@ -106,13 +108,13 @@ class ChangeHistory(OfChanges):
         of_all = own.select(*keys).union(stored.select(*keys)).distinct()
         cleared = of_all.crossJoin(_broadcast(clearing)).selectExpr(
             *keys, *self._nothing, "_place", "_version", "_at", "ARRAY() AS _carried", "TRUE AS _gone",
-            "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
+            _NO_END, f"{_STATE} AS _source",
         )  # fmt: skip
         versions = self._along_positions(own.union(stored).union(cleared))
         content = by_content({column.name: column.delta for column in self._rest})
         of_was = by_content({column.name: column.delta for column in self._rest}, of="_was.")
         differs = " OR ".join(
-            [f"NOT (valid_to <=> _until) OR _source = {_RECORD}"]
+            [f"NOT (STRUCT(valid_to, is_current) <=> _until) OR _source = {_RECORD}"]
             + [f"NOT ({one} <=> {other})" for one, other in zip(content, of_was, strict=True)]
         )
         changes = versions.where(f"NOT _gone AND ({differs})").selectExpr(
@@ -133,12 +135,12 @@ class ChangeHistory(OfChanges):
         keys, values = quoted_names(self.key), quoted_names(self._rest)
         at = ["_place", "_version"]
         rows = before.selectExpr(
-            *keys, *values, *at, "valid_from AS _at", "_carried", "FALSE AS _gone", "valid_to AS _until",
-            f"{_STATE} AS _source",
+            *keys, *values, *at, "valid_from AS _at", "_carried", "FALSE AS _gone",
+            "STRUCT(valid_to, is_current) AS _until", f"{_STATE} AS _source",
         )  # fmt: skip
         ends = deleted.selectExpr(
             *keys, *self._nothing, *at, "_at", "ARRAY() AS _carried", "TRUE AS _gone",
-            "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
+            _NO_END, f"{_STATE} AS _source",
         )  # fmt: skip
         marked = marked_as_touched(rows.union(ends), own, self.key, seeks=seeks)
         has_any = _broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
