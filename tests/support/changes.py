@@ -141,6 +141,6 @@ def drawn_changes(
             is_left = draw.random() < 0.5
             rows[at] = {**row, "note": rows[at]["note"] if is_left else row["note"]}
             send("u", at, {**row, "note": LEFT} if is_left else row, lsn)
-    log += draw.sample(log, len(log) // 10)
+    log += [replace(one, partition=draw.randrange(partitions)) for one in draw.sample(log, len(log) // 3)]
     draw.shuffle(log)
     return [replace(one, timestamp_ms=0) for one in log], rows

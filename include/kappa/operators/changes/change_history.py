@@ -121,11 +121,15 @@ class ChangeHistory(OfChanges):
             *keys, *values, "_at AS valid_from", "valid_to", "is_current", "_version", "_place", "_carried",
             "FALSE AS _deleted",
         )  # fmt: skip
-        columns = ["_version", "_place", "_at", "FALSE AS _deleted"]
+        names = ["_version", "_place", "_at"]
+        ends = own.union(stored).where("_gone").selectExpr(*keys, *names, "_source")
+        all_truncates = new.selectExpr("topic", *names, f"{_RECORD} AS _source").union(
+            truncated.selectExpr("topic", *names, f"{_STATE} AS _source")
+        )
         return ChangedVersions(
             changes=changes,
-            deletions=_last(own.where("_gone").selectExpr(*keys, *columns), [*keys, "_version"]),
-            truncates=_last(new.selectExpr("topic", *columns), ["topic", "_version"]),
+            deletions=_new_ones(ends, [*keys, "_version"]),
+            truncates=_new_ones(all_truncates, ["topic", "_version"]),
         )
 
     def _stored(
@@ -179,7 +183,8 @@ def _broadcast(rows: DataFrame) -> DataFrame:
     return F.broadcast(rows)
 
 
-def _last(rows: DataFrame, key: list[str]) -> DataFrame:
-    """The row with the greatest place, per key."""
+def _new_ones(rows: DataFrame, key: list[str]) -> DataFrame:
+    """The row with the greatest place, per key, where that is one of the slice."""
     has_next = f"LEAD(TRUE) OVER (PARTITION BY {', '.join(key)} ORDER BY _place) AS _has_next"
-    return rows.selectExpr("*", has_next).where("_has_next IS NULL").drop("_has_next")
+    last = rows.selectExpr("*", has_next).where(f"_has_next IS NULL AND _source = {_RECORD}")
+    return last.selectExpr("* EXCEPT (_has_next, _source)", "FALSE AS _deleted")
