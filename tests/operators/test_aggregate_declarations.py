@@ -15,12 +15,18 @@ from kappa.operators import (
     cdc_table,
     cogroup,
     foreign_key_join,
+    session_window,
+    sliding_window,
     table_table_join,
+    tumbling_window,
     two_phase,
 )
 from kappa.operators.agg import Aggregate
 from kappa.operators.table_aggregates import _aggregate_table
-from kappa.topology import Source, Table
+from kappa.replay.rules.seed import unlike_seed
+from kappa.topology import Source, Table, Topology
+from kappa.topology.readers import may_go_on
+from kappa.topology.shapes import Shape, shapes_of
 
 ROWS = """
     id STRING, price DECIMAL(12,2), rate DOUBLE, share FLOAT, items INT, many BIGINT, word STRING, wide DECIMAL(38,37),
@@ -151,6 +157,16 @@ def test_an_aggregate_of_several_streams_has_one_kind_and_type(other: Aggregate)
         of(other)
 
 
+def test_different_values_of_several_streams_have_one_type() -> None:
+    def of(column: str) -> None:
+        aggregates = {"one": {"x": agg.distinct("items")}, "two": {"x": agg.distinct(column)}}
+        cogroup({"one": FACTS, "two": FACTS}, key="id", aggregates=aggregates, table="t")
+
+    of("items")
+    with pytest.raises(TopologyError, match=r"another aggregate in 'two' \(BIGINT\) than in 'one' \(INT\)"):
+        of("many")
+
+
 def test_each_stream_of_a_cogroup_has_rows_and_aggregates() -> None:
     with pytest.raises(TopologyError, match="each stream"):
         cogroup({"one": FACTS}, key="id", aggregates={"two": {"n": agg.count()}}, table="t")
@@ -201,3 +217,36 @@ def test_state_with_other_parameters_is_another_state() -> None:
     assert of("id", agg.distinct("word")) == of("id", agg.distinct("word", k=1024))
     assert of("id", agg.distinct("word")) != of("id", agg.distinct("word", k=512))
     assert of("id", agg.count()) != of("word", agg.count())
+
+
+@pytest.mark.parametrize(("before", "after"), [("INT", "BIGINT"), ("DECIMAL(12,2)", "DECIMAL(14,3)")])
+def test_state_goes_on_under_another_type_only_if_its_values_stay_the_same(before: str, after: str) -> None:
+    column = {one.__name__: one("n") for one in (agg.sum, agg.avg, agg.variance, agg.min, agg.first, agg.distinct)}
+    column |= {"top": agg.top("n", 2, by="n"), "collect": agg.collect("n"), "number": agg.count("n")}
+
+    def shapes(kind: str, one: Aggregate) -> dict[str, Shape]:
+        source = Source(topic="facts", schema=f"id STRING, n {kind}", grace="1 second")
+        own: Any = {"key": "id", "aggregates": {"x": one}}
+        operators = [
+            aggregate(source, **own, table="a"),
+            cogroup({"a": source}, **own | {"aggregates": {"a": own["aggregates"]}}, table="b"),
+            two_phase(source, **own, table="c", parts="d"),
+            tumbling_window(source, **own, size="1 hour", table="e"),
+            sliding_window(source, **own, size="1 hour", table="f"),
+            session_window(source, **own, gap="1 hour", table="g"),
+        ]
+        return shapes_of(Topology(name="a.b", version="1", sources=[source], operators=operators))
+
+    refused = {
+        name: len(unlike_seed(shapes(after, one), shapes(before, one), "The savepoint")) for name, one in column.items()
+    }
+    stays = {"number"} if before != "INT" else {"number", "sum", "avg", "variance"}
+    assert refused == {name: 0 if name in stays else 7 for name in column}
+
+
+def test_state_of_a_release_that_did_not_name_the_type_of_hashed_values_goes_on() -> None:
+    made_by = aggregate(FACTS, key="id", aggregates={"x": agg.distinct("price")}, table="t").tables[0].made_by
+
+    assert made_by == "aggregate(key=['id'], x=distinct(price, k=1024 of DECIMAL(12, 2)))"
+    assert may_go_on(made_by, "aggregate(key=['id'], x=distinct(price, k=1024))")
+    assert not may_go_on(made_by, made_by.replace("12", "14"))

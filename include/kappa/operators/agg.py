@@ -33,6 +33,7 @@ from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, quote
 from kappa.topology.members.descriptions import described
 from kappa.topology.reserved import is_reserved
+from kappa.topology.shapes import plain_kind
 
 __all__ = [
     "CHANGED",
@@ -176,7 +177,7 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
     """The number of different values of a column: BIGINT, exact below ``k`` and about ``1 / sqrt(k)`` off above.
 
     The ``k`` smallest 64-bit hashes are kept. Unlike a HyperLogLog's, the estimate does not depend on the order of
-    merging.
+    merging. A hash depends on the type: state of one type does not go on under another.
 
     Raises:
         TopologyError: ``k`` is below 2.
@@ -195,6 +196,7 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
                 type="BIGINT",
                 derived=f"CASE WHEN {count} < {k} THEN CAST({count} AS BIGINT) ELSE {estimate} END",
                 is_value=True,
+                hashed=plain_kind(types[column].type),
             ),
             Part(
                 name=hashes,
@@ -315,9 +317,16 @@ def read_columns(aggregates: Mapping[str, Aggregate], *, rows: str, what: str) -
     return tuple(column for column in columns_of(rows, what) if column.name in names)
 
 
-def text_of(aggregates: Mapping[str, Aggregate]) -> str:
-    """Aggregates as one text, for :attr:`kappa.topology.Table.made_by`."""
-    return ", ".join(f"{name}={aggregates[name].text}" for name in sorted(aggregates))
+def text_of(aggregates: Mapping[str, Aggregate], parts: Iterable[Part]) -> str:
+    """Aggregates as one text, for :attr:`kappa.topology.Table.made_by`, with the types of hashed values.
+
+    Args:
+        aggregates: aggregates by the name of their column.
+        parts: their columns.
+    """
+    hashed = {part.name: f" of {part.hashed})" for part in parts if part.hashed}
+    texts = {name: one.text if name not in hashed else one.text[:-1] + hashed[name] for name, one in aggregates.items()}
+    return ", ".join(f"{name}={texts[name]}" for name in sorted(texts))
 
 
 def _spread(what: str, column: str, of_variance: str) -> Aggregate:

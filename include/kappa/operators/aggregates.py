@@ -88,11 +88,12 @@ def aggregate(
 
 def _aggregate(rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> KeyAggregates:
     keys = keys_of(rows, key, "aggregate")
+    parts = parts_beside(aggregates, rows=rows, what="aggregate", keys=keys)
     return KeyAggregates(
         keys=keys,
-        parts=parts_beside(aggregates, rows=rows, what="aggregate", keys=keys),
+        parts=parts,
         reads=agg.read_columns(aggregates, rows=rows, what="aggregate"),
-        made_by=made_by("aggregate", keys, aggregates),
+        made_by=made_by("aggregate", keys, aggregates, parts),
     )
 
 
@@ -225,7 +226,7 @@ def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping
     streams = {
         name: parts_beside(aggregates[name], rows=rows[name], what=f"cogroup: {name!r}", keys=keys) for name in rows
     }
-    text = "; ".join(f"{name}: {agg.text_of(aggregates[name])}" for name in sorted(rows))
+    text = "; ".join(f"{name}: {agg.text_of(aggregates[name], streams[name])}" for name in sorted(rows))
     names = [column.name for column in keys]
     return Cogroup(
         keys=keys,
@@ -332,9 +333,9 @@ def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) 
     return Table(name=name, key=names, schema=schema, made_by=by, internal=agg.internal(parts))
 
 
-def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggregate]) -> str:
+def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> str:
     """An operator with its parameters, the same text for the same state."""
-    return f"{operator}(key={[column.name for column in keys]}, {agg.text_of(aggregates)})"
+    return f"{operator}(key={[column.name for column in keys]}, {agg.text_of(aggregates, parts)})"
 
 
 def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
@@ -343,14 +344,15 @@ def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
     for stream, parts in streams.items():
         for part in parts:
             other, first = columns.setdefault(part.name.lower(), (stream, part))
-            if (first.name, first.type, first.of_parts, first.derived) != (
-                part.name,
-                part.type,
-                part.of_parts,
-                part.derived,
-            ):
+            if _kind(first) != _kind(part):
                 raise TopologyError(
-                    f"cogroup: column {part.name!r} is another aggregate in {stream!r} ({part.type}) than in {other!r} "
-                    f"({first.type}). Give them different names, or the same kind and type."
+                    f"cogroup: column {part.name!r} is another aggregate in {stream!r} ({part.hashed or part.type}) "
+                    f"than in {other!r} ({first.hashed or first.type}). Give them different names, or the same kind "
+                    "and type."
                 )
     return tuple(part for _, part in columns.values())
+
+
+def _kind(part: Part) -> tuple[str, ...]:
+    """What parts of several streams need in common to be one."""
+    return part.name, part.type, part.of_parts, part.derived, part.hashed

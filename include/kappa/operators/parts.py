@@ -40,6 +40,8 @@ class Part:
         is_value: whether an author declared it; the others are kept in order to merge, and readers do not get them
             (:attr:`kappa.topology.Table.internal`).
         revision: that of an operator that keeps it, see :attr:`kappa.topology.operator.Operator.revision`.
+        hashed: type of the values of which hashes are kept: equal values of two types have different ones. Empty for
+            other aggregates, whose columns have the types of what is kept.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Part:
     undone: str = ""
     is_value: bool = False
     revision: int = 1
+    hashed: str = ""
 
     @property
     def ddl(self) -> str:

@@ -104,7 +104,7 @@ def _two_phase(rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: 
         columns=parts,
         reads=agg.read_columns(aggregates, rows=rows, what="two_phase"),
         salts=salts,
-        made_by=f"{made_by('two_phase', keys, aggregates)}, salts={salts}",
+        made_by=f"{made_by('two_phase', keys, aggregates, parts)}, salts={salts}",
     )
 
 

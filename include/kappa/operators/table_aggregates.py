@@ -100,7 +100,7 @@ def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggr
         of=keys_of(rows, of, what),
         parts=(*parts, _MEMBERS),
         reads=agg.read_columns(aggregates, rows=rows, what=what),
-        made_by=made_by(what, keys, aggregates),
+        made_by=made_by(what, keys, aggregates, parts),
     )
 
 

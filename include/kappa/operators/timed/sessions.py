@@ -100,12 +100,13 @@ def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregat
     keys = keys_of(rows, key, _NAME, _OWN)
     gap_ms = length(gap, f"{_NAME}: gap")
     names = [column.name for column in keys]
+    parts = agg.parts_of(aggregates, rows=rows, what=_NAME, own_names=[*_OWN, *names])
     return SessionWindow(
         keys=keys,
         gap_ms=gap_ms,
-        parts=agg.parts_of(aggregates, rows=rows, what=_NAME, own_names=[*_OWN, *names]),
+        parts=parts,
         reads=agg.read_columns(aggregates, rows=rows, what=_NAME),
-        made_by=f"{_NAME}(key={names}, gap={shown(gap_ms)}, {agg.text_of(aggregates)})",
+        made_by=f"{_NAME}(key={names}, gap={shown(gap_ms)}, {agg.text_of(aggregates, parts)})",
     )
 
 

@@ -91,12 +91,13 @@ def sliding_window(
     keys = keys_of(read_rows.rows, key, _NAME, _OWN)
     size_ms = length(size, f"{_NAME}: size")
     names = [column.name for column in keys]
+    parts = agg.parts_of(aggregates, rows=read_rows.rows, what=_NAME, own_names=[*_OWN, *names])
     windows = SlidingWindow(
         keys=keys,
         size_ms=size_ms,
-        parts=agg.parts_of(aggregates, rows=read_rows.rows, what=_NAME, own_names=[*_OWN, *names]),
+        parts=parts,
         reads=agg.read_columns(aggregates, rows=read_rows.rows, what=_NAME),
-        made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
+        made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates, parts)})",
     )
     times = {"window_start": size_ms, "window_end": 0}
     return windowed_operator(

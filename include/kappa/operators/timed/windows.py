@@ -333,13 +333,14 @@ def _windows(
     keys = keys_of(rows, key, name, _OWN)
     keep_ms = None if keep is None else milliseconds(keep, f"{name}: keep")
     own_names = [*_OWN, *(column.name for column in keys)]
+    parts = agg.parts_of(aggregates, rows=rows, what=name, own_names=own_names)
     made_by = f"{name}(key={[column.name for column in keys]}, {grid.text}, "
     return HoppingWindow(
         name=name,
         keys=keys,
         grid=grid,
         keep_ms=keep_ms,
-        parts=agg.parts_of(aggregates, rows=rows, what=name, own_names=own_names),
+        parts=parts,
         reads=agg.read_columns(aggregates, rows=rows, what=name),
-        made_by=f"{made_by}keep={None if keep_ms is None else shown(keep_ms)}, {agg.text_of(aggregates)})",
+        made_by=f"{made_by}keep={None if keep_ms is None else shown(keep_ms)}, {agg.text_of(aggregates, parts)})",
     )
