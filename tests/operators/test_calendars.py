@@ -352,8 +352,8 @@ def test_state_names_its_zone_and_the_start_of_its_weeks() -> None:
     )
     assert "size=2 weeks, every=1 week, zone=Europe/Berlin, week_begins=sunday" in hops.tables[0].made_by
     paced = at_most_every(TICKS, key="symbol", every="1 day", zone=BERLIN, table="due")
-    assert paced.tables[0].made_by == "at_most_every(key=['symbol'], every=1 day, zone=Europe/Berlin)"
+    assert paced.tables[0].made_by == "at_most_every(key=['symbol'], every=1 day, zone=Europe/Berlin) of (ticks)"
     assert (
         at_most_every(TICKS, key="symbol", every="1 day", table="due").tables[0].made_by
-        == "at_most_every(key=['symbol'], every=1 day)"
+        == "at_most_every(key=['symbol'], every=1 day) of (ticks)"
     )

@@ -403,7 +403,7 @@ def test_a_key_is_forgotten_when_no_record_can_repeat_it(spark: SparkSession) ->
 
 def test_parameters_are_part_of_a_tables_shape() -> None:
     (table,) = first_within.tables
-    assert table.made_by == "deduplicate(key=`id`, within=4 seconds)"
+    assert table.made_by == "deduplicate(key=`id`, within=4 seconds) of (facts)"
     assert deduplicate(TIMED, key="id", within="4000 milliseconds", table="last_seen").tables == (table,)
     assert remembering.tables[0].made_by != in_place.tables[0].made_by
 

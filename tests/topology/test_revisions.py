@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kappa.operators import agg, aggregate, table_join, versions_by
+from kappa.operators import (
+    agg,
+    aggregate,
+    deduplicate,
+    interval_join,
+    session_window,
+    table_join,
+    tumbling_window,
+    versions_by,
+)
 from kappa.topology import Source
+from kappa.topology.operator import Operator
 from kappa.topology.readers import made_alone, may_go_on
 from kappa.topology.revisions import operator_of, revised, revision_of
 
@@ -37,6 +48,28 @@ def test_versions_of_another_revision_are_not_reused_whoever_reads_them() -> Non
     assert [revision_of(table.made_by) for table in tables] == [1, 3]
     assert [made_alone(table.made_by) for table in tables] == [now.tables[0].made_by, later.tables[0].made_by]
     assert not may_go_on(tables[1].made_by, tables[0].made_by)
+
+
+def test_state_goes_on_under_the_frontiers_by_which_its_rows_were_emitted() -> None:
+    def windows(*of: Source) -> Operator[Any]:
+        return tumbling_window(of, key="id", size="1 hour", aggregates={"n": agg.count()}, rows="id STRING", table="w")
+
+    def made_by(operator: Operator[Any]) -> str:
+        return operator.tables[0].made_by
+
+    one, both = windows(MOVES), windows(ITEMS, MOVES)
+    visits = session_window(MOVES, key="id", gap="1 second", aggregates={"n": agg.count()}, table="visits")
+    of_visits = deduplicate(visits.final, key="id", within="1 minute", table="seen")
+    assert made_by(one).endswith(" of (moves)") and made_by(both).endswith(" of (items+moves)")
+    assert made_by(of_visits) == "deduplicate(key=`id`, within=1 minute) of (moves less 1000 ms)"
+    assert made_by(interval_join(MOVES, ITEMS, key="id", within="1 minute", tables=("a", "b"))).endswith(
+        "(moves, items)"
+    )
+    assert made_by(replace(both, name="again")) == made_by(both)
+    assert may_go_on(made_by(both), made_by(windows(MOVES, ITEMS)))
+    assert not may_go_on(made_by(both), made_by(one))
+    # Earlier code named no frontiers, and nobody knows them.
+    assert may_go_on(made_by(both), made_by(both).removesuffix(" of (items+moves)"))
 
 
 @pytest.mark.parametrize(

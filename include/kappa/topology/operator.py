@@ -15,7 +15,7 @@ from kappa.topology.ddl import quoted
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Table
 from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
-from kappa.topology.revisions import revised
+from kappa.topology.revisions import revised, timed_by
 from kappa.topology.slice import Slice, in_own_case, with_mark
 
 if TYPE_CHECKING:
@@ -70,10 +70,16 @@ class Operator(Generic[R]):
         # Results of rows that depend on cuts depend on them too.
         own = strictest(one.cuts for one in self.inputs)
         tables = tuple(
-            replace(table, cuts=strictest([own, table.cuts]), made_by=revised(table.made_by, self.revision))
-            for table in self.tables
+            replace(table, cuts=strictest([own, table.cuts]), made_by=self._maker_of(table)) for table in self.tables
         )
         object.__setattr__(self, "tables", tables)
+
+    def _maker_of(self, table: Table) -> str:
+        made_by = revised(table.made_by, self.revision)
+        # What was emitted by one frontier must not be emitted again by an earlier one.
+        if not table.is_timed or self.emits is None:
+            return made_by
+        return timed_by(made_by, [one.frontier_text for one in self.inputs if not isinstance(one, TableInput)])
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """The result of the operator for a slice.
@@ -180,6 +186,11 @@ class VersionsInput:
     def cuts(self) -> Cuts:
         """Under which cuts of the log the table is the same."""
         return self.of.tables[0].cuts
+
+    @property
+    def frontier_text(self) -> str:
+        """The frontier of the versions, one text for one frontier."""
+        return self.of.streams[0].frontier_text
 
     def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
         """All versions of the slice.

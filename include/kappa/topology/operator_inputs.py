@@ -86,6 +86,11 @@ class RowsInput:
         """How far behind the frontier of the sources the event time of a later row may be, in milliseconds."""
         return max(_behind(one) or 0 for one in self.of)
 
+    @property
+    def frontier_text(self) -> str:
+        """Its frontier, one text for one frontier."""
+        return "+".join(self.topics) + f" less {self.behind_ms} ms" * (self.behind_ms > 0)
+
     def times_passed_on(self, behind_ms: int = 0) -> dict[str, int]:
         """Columns with a time that is never null -> how far behind the frontier of the rows it may be in a later slice,
         in milliseconds, if the rows are emitted as they are.

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kappa.topology.operator import Operator, VersionsInput
+from kappa.topology.revisions import of_earlier_code
 from kappa.topology.slice import Slice
 from kappa.topology.times.event_time import Frontier, least
 
 #: A ``made_by`` of state that is kept for readers. Any other ends in a parenthesis, or has one after its last "for";
 #: names of readers have none, whatever the names of columns are.
 _KEPT_FOR = re.compile(r"(?P<alone>.*\)) for (?P<readers>[^()]+)", re.DOTALL)
-#: The type of values of which hashes are kept. Earlier code did not name it.
-_HASHED = re.compile(r"(?<=, k=)(\d+) of [A-Z]+(?:\(\d+, \d+\))?(?=\))")
 
 
 def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tuple[Operator[Any], ...]:
@@ -51,7 +50,7 @@ def may_go_on(made_by: str, before: str) -> bool:
     It can if both are the same operator with the same parameters, and it was kept for all present readers: versions
     that no reader of that time could need any more are gone.
     """
-    return before in (made_by, _HASHED.sub(r"\1", made_by)) or (
+    return before in (made_by, of_earlier_code(made_by)) or (
         made_alone(made_by) == made_alone(before) and _readers(made_by) <= _readers(before) and bool(_readers(made_by))
     )
 
@@ -62,5 +61,4 @@ def _readers(made_by: str) -> set[str]:
 
 
 def _name(reader: Operator[Any]) -> str:
-    held = (f"{'+'.join(item.topics)}{f' less {item.behind_ms} ms' * (item.behind_ms > 0)}" for item in reader.streams)
-    return f"{reader.tables[0].name} of {' and '.join(held)}"
+    return f"{reader.tables[0].name} of {' and '.join(item.frontier_text for item in reader.streams)}"

@@ -1,14 +1,20 @@
-"""The revision of an operator: a number that a release raises when the operator computes otherwise from then on.
+"""The maker of a state, :attr:`kappa.topology.Table.made_by`: an operator with its revision, parameters and frontiers.
 
-It is part of :attr:`kappa.topology.Table.made_by`, after the operator's name: ``running_total@2(key=[...])``. Revision
-1 is not written, so that state of releases without revisions is of revision 1.
+The revision of an operator is a number that a release raises when the operator computes otherwise from then on. It is
+written after the operator's name: ``running_total@2(key=[...])``. Revision 1 is not written, so that state of releases
+without revisions is of revision 1.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _NAME = re.compile(r"\A(?P<operator>[a-z_]+)(?:@(?P<revision>[0-9]+))?(?=\()")
+_FRONTIER = r"[A-Za-z0-9._+-]+(?: less \d+ ms)?"
+_FRONTIERS = re.compile(rf" of \({_FRONTIER}(?:, {_FRONTIER})*\)\Z")
+#: The type of values of which hashes are kept.
+_HASHED = re.compile(r"(?<=, k=)(\d+) of [A-Z]+(?:\(\d+, \d+\))?(?=\))")
 
 
 def revised(made_by: str, revision: int) -> str:
@@ -21,6 +27,21 @@ def revised(made_by: str, revision: int) -> str:
         "running_total(key=['id'])"
     """
     return _NAME.sub(lambda match: _word(match["operator"], revision), made_by, count=1)
+
+
+def timed_by(made_by: str, frontiers: Iterable[str]) -> str:
+    """The maker of a state with the frontiers by which its rows come and go; idempotent.
+
+    Examples:
+        >>> timed_by("session_window(key=['id'], gap=1 minute)", ["app+web"])
+        "session_window(key=['id'], gap=1 minute) of (app+web)"
+    """
+    return f"{_FRONTIERS.sub('', made_by)} of ({', '.join(frontiers)})"
+
+
+def of_earlier_code(made_by: str) -> str:
+    """The same without what earlier code did not write: frontiers, and types of hashed values."""
+    return _HASHED.sub(r"\1", _FRONTIERS.sub("", made_by))
 
 
 def revision_of(made_by: str) -> int:

@@ -157,7 +157,7 @@ def hopping_window(
         >>> events = Source(topic="events", schema="id STRING", grace="1 minute")
         >>> every = {"size": "10 seconds", "every": "5 seconds", "aggregates": {"events": agg.count()}}
         >>> hopping_window(events, key="id", table="windows", **every).tables[0].made_by
-        "hopping_window(key=['id'], size=10 seconds, every=5 seconds, keep=None, events=count())"
+        "hopping_window(key=['id'], size=10 seconds, every=5 seconds, keep=None, events=count()) of (events)"
     """
     grid = grid_of("hopping_window", size, every, zone=zone, week_begins=week_begins)
     return _bound("hopping_window", of, rows, key, grid, aggregates, keep, table)
