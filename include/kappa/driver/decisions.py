@@ -18,8 +18,8 @@ from kappa.record.ledger_state import BegunState
 
 
 class Decisions:
-    """The records that an epoch sets aside: by its own decisions, by those of live epochs before it, by its plan, and
-    as the live epoch did where it follows that.
+    """The records that an epoch sets aside: by its own decisions, by its plan, as the live epoch did where it follows
+    that, and by decisions of live epochs before it about what the live epoch has not read.
     """
 
     def __init__(self, epoch: DrivenEpoch, voice: Voice) -> None:
@@ -29,10 +29,13 @@ class Decisions:
 
     def within(self, record: TopologyRecord, ranges: Sequence[OffsetRange]) -> SetAsides:
         """Those that lie in the ranges of a slice."""
-        epoch = self._epoch
-        others = [*epoch.plan.set_aside, *self._decided(record, is_own=False)]
+        epoch, others = self._epoch, self._decided(record, is_own=False)
         if record.live is not None and record.live != epoch.paths.epoch:
-            others += epoch.live_ledger(record).state().set_aside
+            live = epoch.live_ledger(record).begun()
+            before = set_asides.before(others, dict(record.epoch(record.live).origin.items()))
+            read = set_asides.without(set_asides.before(others, dict(live.position.items())), before)
+            others = [*set_asides.without(others, read), *live.set_aside]
+        others += epoch.plan.set_aside
         records = (*self._decided(record, is_own=True), *set_asides.without(others, epoch.plan.brought_in))
         return set_asides.merged(set_asides.within(records, ranges))
 
