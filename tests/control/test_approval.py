@@ -31,7 +31,8 @@ from kappa.replay.stages import Stage
 from kappa.verify.certificate import certificate_of
 
 FIRST = ("planned", "rewound", "seeded", "moved")
-SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+COMPARED = ("caught_up", "verified")
+SECOND = ("planned", "rewound", "seeded", "replayed", *COMPARED)
 REPORT = DiffReport(
     topology="a.b",
     live_epoch=1,
@@ -47,7 +48,7 @@ def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport =
     for name in names:
         detail: dict[str, Any] = {"code": code or f"c{epoch}", "from": None, "at": '{"pos": {"0": 0}}'}
         if name == "verified":
-            detail |= {"verdict": report.verdict, "report": report.to_json()}
+            detail |= {"verdict": report.verdict, "report": report.to_json(), "live_epoch": report.live_epoch}
         Epochs(config.lake).add("a.b", epoch, name, actor="test", **detail)
 
 
@@ -382,6 +383,39 @@ def test_a_rejected_epoch_is_taken_up_again_unless_another_is_being_built(config
     with pytest.raises(RefusedError, match=r"Epoch 3 .* is being built"):
         control.start(config, "a.b", epoch=2, actor="ada")
     assert record(config).epoch(2).rejected is not None
+
+
+def test_an_epoch_that_is_taken_up_again_is_compared_with_what_is_live_by_then(config: Config) -> None:
+    approval.reject(config, "a.b", 2, actor="bob", reason="")
+    put(config, 3, (*SECOND, "moved"))
+    control.start(config, "a.b", epoch=2, actor="ada")
+    assert (record(config).epoch(2).stage, record(config).epoch(2).verified) == (Stage.REPLAYED, None)
+    with pytest.raises(IllegalTransitionError, match="only a VERIFIED one can be approved"):
+        shown(config)
+    with pytest.raises(MoveRefusedError, match="it can take over once it is VERIFIED"):
+        cut_over(config)
+    put(config, 2, COMPARED, replace(REPORT, live_epoch=3))
+    assert shown(config).live == 3
+
+
+def test_an_epoch_that_sets_records_aside_is_compared_anew(config: Config) -> None:
+    approval.approve(config, shown(config), actor="ann", reason="")
+    Epochs(config.lake).add("a.b", 2, "set_aside", actor="ann", records=[], count=0, failing="")
+    assert (record(config).epoch(2).stage, record(config).epoch(2).verified) == (Stage.REPLAYED, None)
+    with pytest.raises(MoveRefusedError, match="it can take over once it is VERIFIED"):
+        cut_over(config)
+    with pytest.raises(IllegalTransitionError):  # a comparison that had begun before
+        put(config, 2, ("verified",))
+    put(config, 2, COMPARED, replace(REPORT, set_aside=1))
+    with pytest.raises(MoveRefusedError, match="is not what was approved: the report was"):
+        cut_over(config)
+
+
+def test_an_epoch_that_comes_back_may_set_records_aside(config: Config) -> None:
+    put(config, 2, ("moved",))
+    put(config, 1, ("recalled", "caught_up"))
+    Epochs(config.lake).add("a.b", 1, "set_aside", actor="ann", records=[], count=0, failing="")
+    assert record(config).epoch(1).stage is Stage.CAUGHT_UP
 
 
 def test_an_epoch_that_is_being_made_live_is_not_rejected(config: Config) -> None:

@@ -123,6 +123,12 @@ def test_an_epoch_that_reads_nothing_of_its_own_is_refused_and_a_candidate_is_no
     story.ledger(2, steady(now, 2, sends="held"))
     assert subject(story.config, NAME, 2, None, 0).epoch.epoch == 2
     decide(story, end(story, 2), epoch=2)
+    for event in CANDIDATE[-2:]:
+        story.tell(2, event, now)
+    story.tell(2, "handover", now, **{"from": 1})
+    with pytest.raises(MoveRefusedError, match=r"is being made live since .*, as it was compared"):
+        decide(story, end(story, 2) + 1, epoch=2)
+    decide(story, end(story))
     story.move(2, 1, end(story, 2), now)
     with pytest.raises(RefusedError, match=r"Epoch 1 of .retail.loyalty. is retired and reads nothing of its own"):
         subject(story.config, NAME, 1, None, 0)

@@ -69,6 +69,18 @@ def test_what_only_a_later_epoch_left_out_is_computed_once_that_is_rolled_back(s
     assert left_out(story, 3) == []
 
 
+def test_a_comparison_tells_of_what_only_one_epoch_is_going_to_leave_out(story: TopologyStory) -> None:
+    live(story, 1, None)
+    story.ledger(1, steady(clock.now(), 1, each=100))
+    story.begin(2, clock.now(), live=1, topic_ids={"pos": "id"})
+    story.ledger(2, steady(clock.now(), 1, each=100, sends="held"))
+    decide(story, 1, 150)
+    decide(story, 2, 150, 151)
+    driven = DrivenEpoch(story.config, NAME, 2)
+    (one,) = Decisions(driven, Voice(driven)).alone(driven.record(), 1)
+    assert list(one.offsets) == [151]
+
+
 def test_what_the_live_epoch_never_read_stays_left_out(story: TopologyStory) -> None:
     live(story, 1, None)
     decide(story, 1, 7)

@@ -190,6 +190,13 @@ def test_records_set_aside_by_a_candidate_alone_show_in_its_verdict(stream: Lab)
     assert any("alone sets aside 1 record" in note and "c is gone" in note for note in report.notes)
     assert not stream.ledger(live).state().set_aside, "what a candidate leaves out is no matter of the live epoch"
 
+    stream.produce([("c", 3)], partition=0)
+    stuck(stream, second)
+    decide(stream, 3, epoch=second, why="c came back")
+    stream.await_stage(second, Stage.VERIFIED)
+    report = control.diff(stream.config, stream.name, second)
+    assert report.set_aside == 2, "it was compared before that"
+
 
 def test_a_record_that_fails_only_with_the_current_tables_is_distinguished(stream: Lab) -> None:
     stream.produce([("a", 1)], partition=0)

@@ -233,6 +233,8 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
 def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> Act[None]:
     """Make a rejected epoch the candidate again: its driver is wanted, and it may be approved. Idempotent.
 
+    If another epoch is live by then, it is compared with that one first.
+
     Raises:
         RefusedError: another epoch is being built.
         IllegalTransitionError: the epoch was removed.

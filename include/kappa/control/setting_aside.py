@@ -161,11 +161,12 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> A
     """Put a listing on record as a decision; the epoch's driver plans without these records from then on.
 
     One event in the record of epochs, by compare-and-set. A crash before it changes nothing; after it the driver obeys.
+    A candidate that was compared with the live epoch is compared anew.
 
     Raises:
         UsageError: no reason is given.
         RefusedError: the epoch has committed one of them meanwhile, or their effects are on record.
-        MoveRefusedError: the epoch is neither live nor being built any more.
+        MoveRefusedError: the epoch is neither live nor being built any more, or is being made live.
     """
     topology = listing.topology
     if not reason.strip():
@@ -189,6 +190,13 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> A
         if listing.epoch not in (record.live, candidate):
             raise MoveRefusedError(
                 f"Epoch {listing.epoch} of {topology!r} is neither live nor being built by now. Ask again.",
+                live=record.live,
+            )
+        if record.handover is not None and record.handover.epoch == listing.epoch:
+            raise MoveRefusedError(
+                f"Epoch {listing.epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}, as it "
+                f"was compared. Nothing was changed. Ask again once `kappa history {topology}` shows `moved` or "
+                "`withdrawn`.",
                 live=record.live,
             )
         about = Subject(

@@ -8,7 +8,7 @@ from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.voice import Voice
 from kappa.faults import crash_point
 from kappa.offsets import set_asides
-from kappa.offsets.set_asides import SetAsides
+from kappa.offsets.set_asides import SetAside, SetAsides
 from kappa.offsets.vector import OffsetRange
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Now
@@ -29,19 +29,26 @@ class Decisions:
 
     def within(self, record: TopologyRecord, ranges: Sequence[OffsetRange]) -> SetAsides:
         """Those that lie in the ranges of a slice."""
-        epoch, others = self._epoch, self._decided(record, is_own=False)
+        epoch, others = self._epoch, self._decided_before(record)
         if record.live is not None and record.live != epoch.paths.epoch:
             live = epoch.live_ledger(record).begun()
             before = set_asides.before(others, dict(record.epoch(record.live).origin.items()))
             read = set_asides.without(set_asides.before(others, dict(live.position.items())), before)
             others = [*set_asides.without(others, read), *live.set_aside]
         others += epoch.plan.set_aside
-        records = (*self._decided(record, is_own=True), *set_asides.without(others, epoch.plan.brought_in))
+        records = (*self.decided(record, epoch.paths.epoch), *set_asides.without(others, epoch.plan.brought_in))
         return set_asides.merged(set_asides.within(records, ranges))
+
+    def alone(self, record: TopologyRecord, live: int) -> SetAsides:
+        """Those that this epoch leaves out, or will, and the live one does not."""
+        epoch = self._epoch
+        own = (*epoch.ledger.state().set_aside, *self.decided(record, epoch.paths.epoch))
+        theirs = (*epoch.live_ledger(record).state().set_aside, *self.decided(record, live))
+        return set_asides.without(set_asides.merged(own), theirs)
 
     def is_unobeyed(self, record: TopologyRecord, plan: LedgerRow) -> bool:
         """Whether a decision of the epoch came after a slice was planned, about records of the slice."""
-        own = set_asides.within(self._decided(record, is_own=True), plan.ranges)
+        own = set_asides.within(self.decided(record, self._epoch.paths.epoch), plan.ranges)
         return bool(set_asides.without(own, plan.set_aside))
 
     def without_late(self, record: TopologyRecord, state: BegunState) -> TopologyRecord:
@@ -67,11 +74,9 @@ class Decisions:
         voice.log.warning("set aside too late", decision=event.n, reason=reason)
         crash_point("set_aside.withdrawn")
 
-    def _decided(self, record: TopologyRecord, *, is_own: bool) -> list[set_asides.SetAside]:
-        """Decisions about records of the topics that the epoch reads: its own, or those of live epochs before it."""
-        own_epoch, ids = self._epoch.paths.epoch, self._epoch.plan.topic_ids
-        lived = {move.epoch for move in record.moves}
-        epochs = [own_epoch] if is_own else sorted(epoch for epoch in lived if epoch < own_epoch)
+    def decided(self, record: TopologyRecord, *epochs: int) -> list[SetAside]:
+        """Decisions of some epochs about records of the topics that this one reads."""
+        ids = self._epoch.plan.topic_ids
         return [
             one
             for epoch in epochs
@@ -79,6 +84,11 @@ class Decisions:
             for one in self._of(event)
             if ids.get(one.topic) == one.topic_id
         ]
+
+    def _decided_before(self, record: TopologyRecord) -> list[SetAside]:
+        """Decisions of live epochs before this one."""
+        lived = {move.epoch for move in record.moves}
+        return self.decided(record, *sorted(epoch for epoch in lived if epoch < self._epoch.paths.epoch))
 
     def _of(self, event: Event) -> SetAsides:
         """The records that an event sets aside; parsed once, however often the record is read."""

@@ -273,7 +273,7 @@ class Replay:
             unjudged=self._unjudged(theirs),
             since=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
-        alone = set_asides.without(state.set_aside, theirs.set_aside)
+        alone = self._slices.decisions.alone(record, live.epoch)
         notes = (
             *comparison.notes,
             *backfill_notes(record.epoch(live.epoch), commits[-1].seq),

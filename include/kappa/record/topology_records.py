@@ -17,7 +17,7 @@ from kappa.delta import row_files
 from kappa.delta.row_files import python_rows
 from kappa.record.epoch_record import EpochRecord, TopologyRecord, WholeRecord
 from kappa.record.events import LASTING, STAGE_OF, Event, Rows, event_of, felt_rows, rows_by_topology
-from kappa.replay.stages import Stage
+from kappa.replay.stages import COMPARED, Stage
 from kappa.store.address import one_spelling
 
 if TYPE_CHECKING:
@@ -179,12 +179,13 @@ def _past_events(late_rows: LateRows, topology: str) -> list[Event]:
     return list(map(event_of, late_rows.of(topology)))
 
 
+#: An epoch that catches up and is compared once more: its report says nothing of what changed since.
+_COMPARED_ANEW: Mapping[str, Any] = {"stage": Stage.REPLAYED, "verified": None}
 #: Wishes of people and schedulers about an epoch, as fields of its record.
 _WISHES: Mapping[str, Mapping[str, Any]] = {
     "start": {"is_wanted": True},
     "stop": {"is_wanted": False},
     "recalled": {"is_wanted": True, "is_recalled": True},
-    "reopened": {"is_wanted": True, "rejected": None},
 }
 
 
@@ -218,13 +219,13 @@ def record_of(
                 entry["approvals"] = (*entry.get("approvals", ()), event)
             case "rejected":
                 entry.update(rejected=event, approvals=(), is_wanted=False, stage=Stage.VERIFIED)
+            case "reopened":
+                entry.update(_reopened(entry, live))
             case "released":
                 entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
                 handover = None if handover is not None and handover.epoch == event.epoch else handover
-            case "handover":
-                handover = event
-            case "withdrawn":
-                handover = None
+            case "handover" | "withdrawn":
+                handover = event if event.event == "handover" else None
             case "upgrade" | "upgrade_withdrawn":
                 entry["upgrade"] = event if event.event == "upgrade" else None
             case "upgraded":
@@ -232,7 +233,7 @@ def record_of(
             case "backfill" | "backfilled" | "backfill_withdrawn":
                 entry.update(_backfills(entry, event))
             case "set_aside" | "set_aside_withdrawn":
-                entry["set_asides"] = _set_asides(entry, event)
+                entry.update(_set_asides(entry, event))
             case "superseded":
                 entry.update(is_wanted=False, superseded=event)
             case "savepoint" | "savepoint_dropped":
@@ -280,12 +281,21 @@ def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event,
     return {"backfills": rest, "backfilled": (*finished, event) if event.event == "backfilled" else finished}
 
 
-def _set_asides(entry: Mapping[str, Any], event: Event) -> tuple[Event, ...]:
-    """Decisions of an epoch to set records aside, after an event about one."""
+def _reopened(entry: Mapping[str, Any], live: int | None) -> dict[str, Any]:
+    """A rejected epoch that is taken up again; compared anew where another epoch than it was compared with is live."""
+    is_stale = entry["verified"].detail.get("live_epoch", live) != live
+    return {"is_wanted": True, "rejected": None, **(_COMPARED_ANEW if is_stale else {})}
+
+
+def _set_asides(entry: Mapping[str, Any], event: Event) -> dict[str, Any]:
+    """Decisions of an epoch to set records aside, after an event about one; a candidate is compared anew."""
     decided = entry.get("set_asides", ())
     if event.event == "set_aside":
-        return (*decided, event)
-    return tuple(one for one in decided if one.n != event.detail["set_aside"])
+        left = (*decided, event)
+    else:
+        left = tuple(one for one in decided if one.n != event.detail["set_aside"])
+    is_stale = entry["stage"] in COMPARED and not entry.get("is_recalled")
+    return {"set_asides": left, **(_COMPARED_ANEW if is_stale else {})}
 
 
 def _name(savepoints: dict[str, Event], event: Event) -> None:

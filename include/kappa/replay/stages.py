@@ -5,7 +5,8 @@
     any of them before CUT_OVER -> ABORTED          +------------------- recalled -------------------+
 
 The first epoch of a topology has nothing to compare with: it goes from SEEDED to CUT_OVER. A recalled one was verified
-when it went live: it goes from CAUGHT_UP to CUT_OVER, or back to RETIRED.
+when it went live: it goes from CAUGHT_UP to CUT_OVER, or back to RETIRED. A candidate that sets records aside, or that
+was rejected and is taken up again beside another live epoch, is REPLAYED once more, and is compared anew.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Stage(StrEnum):
 
 #: The order in which a replay passes its stages. ``APPROVED`` may be left out.
 STAGES = tuple(Stage)[:8]
+#: Stages of an epoch that is being compared with the live one, or was.
+COMPARED = (Stage.CAUGHT_UP, Stage.VERIFIED, Stage.APPROVED)
 
 _ALLOWED: dict[Stage | None, frozenset[Stage]] = {
     None: frozenset({Stage.PLANNED}),

@@ -47,6 +47,8 @@ def _steps(record: TopologyRecord, epoch: EpochRecord) -> list[dict[str, Any]]:
     for event in record.events:
         if event.epoch == epoch.epoch and event.event in STAGE_OF:
             reached.setdefault(STAGE_OF[event.event], event.at)
+    if epoch.stage in STAGES:  # it may have gone back, to be compared anew
+        reached = {stage: at for stage, at in reached.items() if stage not in STAGES[STAGES.index(epoch.stage) + 1 :]}
     is_first = not any(move.at < epoch.planned.at for move in record.moves)
     left_out = (Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED) if is_first else ()
     stages = [s for s in STAGES if s in reached or (s is not Stage.APPROVED and s not in left_out)]
