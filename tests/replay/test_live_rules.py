@@ -76,6 +76,15 @@ def test_a_plan_names_every_schema_change_and_may_allow_them(facts: Facts, plan_
     assert [f.severity for f in allowed.findings] == [Severity.WARN, Severity.WARN]
 
 
+def test_a_plan_names_a_topic_that_the_cutover_would_end(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.live is not None
+    ends = replace(facts, live=replace(facts.live, topics=("loyalty", "mails")))
+    (finding,) = plan_of(ends).refusals
+    assert finding.code == "reader-schema-changed"
+    assert finding.message.startswith("Topic 'mails' of the deployed code is gone: readers of live epoch 3")
+    assert not plan_of(ends, allow=frozenset({"reader-schema-changed"})).is_refused
+
+
 def test_a_group_moved_from_outside_is_reported_with_both_positions(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.live is not None
     here = facts.live.position

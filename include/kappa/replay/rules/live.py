@@ -24,6 +24,7 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts) -> li
         *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
         *mask_key_changed(topology.mask, live.mask, live.epoch),
         *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
+        *topics_gone(topology.topics, live.topics, live.epoch),
         *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
     ]
 
@@ -117,6 +118,22 @@ def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape]
             )
         )
     return findings
+
+
+def topics_gone(topics: Iterable[str], live: Iterable[str], epoch: int) -> list[Finding]:
+    """A cutover would end a topic: its readers would wait for records, and nothing would tell them."""
+    return [
+        READER_SCHEMA_CHANGED(
+            {"what": f"Topic {name!r}", "changes": "is gone", "epoch": epoch},
+            name=name,
+            gone=True,
+            dropped=[],
+            retyped=[],
+            key=None,
+            live_key=[],
+        )
+        for name in sorted(set(live) - set(topics))
+    ]
 
 
 GROUP_MOVED = warns(
