@@ -41,9 +41,9 @@ def decide(story: TopologyStory, epoch: int, *offsets: int) -> None:
     story.tell(epoch, "set_aside", clock.now(), records=[records], count=len(offsets), failing="")
 
 
-def left_out(story: TopologyStory, epoch: int) -> list[int]:
+def left_out(story: TopologyStory, epoch: int, **plan: Any) -> list[int]:
     """The offsets that a replay leaves out, of all that there are."""
-    story.begin(epoch, clock.now(), live=1, topic_ids={"pos": "id"})
+    story.begin(epoch, clock.now(), live=1, topic_ids={"pos": "id"}, **plan)
     driven = DrivenEpoch(story.config, NAME, epoch)
     everything = (OffsetRange(topic="pos", partition=0, start=0, end=1_000),)
     several: Iterable[SetAside] = Decisions(driven, Voice(driven)).within(driven.record(), everything)
@@ -67,6 +67,16 @@ def test_what_only_a_later_epoch_left_out_is_computed_once_that_is_rolled_back(s
         story.tell(1, event, clock.now())
     story.move(1, 2, 0, clock.now())
     assert left_out(story, 3) == []
+
+
+def test_a_topic_that_was_created_anew_has_other_records(story: TopologyStory) -> None:
+    live(story, 1, None)
+    story.ledger(1, steady(clock.now(), 1, each=100))
+    before, now = (
+        SetAside(decision=9, reason="", topic="pos", topic_id=one, partition=0, offsets={offset: "hash"})
+        for offset, one in ((7, "earlier"), (8, "id"))
+    )
+    assert left_out(story, 2, set_aside=(before, now)) == [8]
 
 
 def test_a_comparison_tells_of_what_only_one_epoch_is_going_to_leave_out(story: TopologyStory) -> None:

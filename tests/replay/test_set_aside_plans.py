@@ -43,6 +43,13 @@ def test_a_replay_sets_aside_the_live_epochs_records_within_its_range(set_aside_
     assert plan_of(replace(set_aside_facts, live=None)).set_aside == ()
 
 
+def test_records_of_a_topic_that_was_created_anew_are_others(set_aside_facts: Facts, plan_of: PlanOf) -> None:
+    assert set_aside_facts.live is not None
+    log = replace(set_aside_facts.log, topic_ids={"pos": "id-2"})  # the live epoch does not read it any more
+    anew = replace(set_aside_facts, log=log, live=replace(set_aside_facts.live, topic_ids={}))
+    assert plan_of(anew).set_aside == () and plan_of(anew, bring_in=("8",)).brought_in == ()
+
+
 def test_readmitted_records_are_frozen_in_the_plan_and_not_set_aside(set_aside_facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(set_aside_facts, bring_in=("8", "pos:0=6"))
     assert not plan.is_refused

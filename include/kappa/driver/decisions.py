@@ -36,19 +36,19 @@ class Decisions:
             read = set_asides.without(set_asides.before(others, dict(live.position.items())), before)
             others = [*set_asides.without(others, read), *live.set_aside]
         others += epoch.plan.set_aside
-        records = (*self.decided(record, epoch.paths.epoch), *set_asides.without(others, epoch.plan.brought_in))
-        return set_asides.merged(set_asides.within(records, ranges))
+        records = (*self._decided(record, epoch.paths.epoch), *set_asides.without(others, epoch.plan.brought_in))
+        return set_asides.merged(set_asides.within(set_asides.of_topics(records, epoch.plan.topic_ids), ranges))
 
     def alone(self, record: TopologyRecord, live: int) -> SetAsides:
         """Those that this epoch leaves out, or will, and the live one does not."""
         epoch = self._epoch
-        own = (*epoch.ledger.state().set_aside, *self.decided(record, epoch.paths.epoch))
-        theirs = (*epoch.live_ledger(record).state().set_aside, *self.decided(record, live))
+        own = (*epoch.ledger.state().set_aside, *self._decided(record, epoch.paths.epoch))
+        theirs = (*epoch.live_ledger(record).state().set_aside, *self._decided(record, live))
         return set_asides.without(set_asides.merged(own), theirs)
 
     def is_unobeyed(self, record: TopologyRecord, plan: LedgerRow) -> bool:
         """Whether a decision of the epoch came after a slice was planned, about records of the slice."""
-        own = set_asides.within(self.decided(record, self._epoch.paths.epoch), plan.ranges)
+        own = set_asides.within(self._decided(record, self._epoch.paths.epoch), plan.ranges)
         return bool(set_asides.without(own, plan.set_aside))
 
     def without_late(self, record: TopologyRecord, state: BegunState) -> TopologyRecord:
@@ -74,21 +74,14 @@ class Decisions:
         voice.log.warning("set aside too late", decision=event.n, reason=reason)
         crash_point("set_aside.withdrawn")
 
-    def decided(self, record: TopologyRecord, *epochs: int) -> list[SetAside]:
-        """Decisions of some epochs about records of the topics that this one reads."""
-        ids = self._epoch.plan.topic_ids
-        return [
-            one
-            for epoch in epochs
-            for event in record.epoch(epoch).set_asides
-            for one in self._of(event)
-            if ids.get(one.topic) == one.topic_id
-        ]
+    def _decided(self, record: TopologyRecord, *epochs: int) -> list[SetAside]:
+        """Decisions of some epochs."""
+        return [one for epoch in epochs for event in record.epoch(epoch).set_asides for one in self._of(event)]
 
     def _decided_before(self, record: TopologyRecord) -> list[SetAside]:
         """Decisions of live epochs before this one."""
         lived = {move.epoch for move in record.moves}
-        return self.decided(record, *sorted(epoch for epoch in lived if epoch < self._epoch.paths.epoch))
+        return self._decided(record, *sorted(epoch for epoch in lived if epoch < self._epoch.paths.epoch))
 
     def _of(self, event: Event) -> SetAsides:
         """The records that an event sets aside; parsed once, however often the record is read."""

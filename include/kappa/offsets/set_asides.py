@@ -146,6 +146,11 @@ def before(several: Iterable[SetAside], end: Mapping[TopicPartition, int]) -> Se
     return _filtered(several, lambda at, offset: offset < end.get(at, 0))
 
 
+def of_topics(several: Iterable[SetAside], topic_ids: Mapping[str, str]) -> SetAsides:
+    """Those of topics with these ids: one that was created anew has other records at their places."""
+    return tuple(one for one in several if topic_ids.get(one.topic) == one.topic_id)
+
+
 def without(several: Iterable[SetAside], others: Iterable[SetAside]) -> SetAsides:
     """Those at places that the others do not have."""
     places = {(one.at, offset) for one in others for offset in one.offsets}

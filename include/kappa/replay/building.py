@@ -121,7 +121,8 @@ def _asides(request: ReplayRequest, facts: Facts, start: Offsets, end: Offsets) 
     """
     if facts.live is None or not end.dominates(start):
         return (), ()
-    read = set_asides.within(facts.live.set_aside, start.span_to(end))
+    of_topics = set_asides.of_topics(facts.live.set_aside, facts.log.topic_ids)
+    read = set_asides.within(of_topics, start.span_to(end))
     brought_in = aside_rules.brought_in(request.bring_in, read)
     return brought_in, set_asides.without(read, brought_in)
 
