@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.growth import calls
 
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
@@ -14,7 +15,7 @@ from kappa.offsets.vector import OffsetRange
 from kappa.record import rollup
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import LedgerState, StateBuilder
 from kappa.record.rollup import runs_of
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -71,3 +72,13 @@ def test_only_a_row_that_sets_a_record_aside_needs_newer_code(ledger: Ledger) ->
     assert {one.format for one in ledger.rows() if "merges" in one.detail} == {3}
     assert {one.format for one in ledger.rows() if not {"set_aside", "merges"} & one.detail.keys()} == {1}
     assert {one.format for one in ledger.rows() if "set_aside" in one.detail} == {2}
+
+
+def test_a_commit_does_not_go_over_what_earlier_ones_set_aside() -> None:
+    def read(slices: int) -> None:
+        builder = StateBuilder()
+        for seq in range(slices):
+            builder.add(row("commit", seq, **set_asides.detail(aside(seq))))
+        assert set_asides.count(builder.state().set_aside) == slices
+
+    assert calls(lambda: read(200)) < 6 * calls(lambda: read(50))

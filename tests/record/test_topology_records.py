@@ -2,15 +2,19 @@
 
 import multiprocessing
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.growth import calls
 
 from kappa.delta import tail_table
 from kappa.errors import LedgerError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, epochs_of
+from kappa.record.events import Event, EventKind
+from kappa.record.topology_records import record_of
 from kappa.replay import stored
 from kappa.store.stores import store_of
 
@@ -163,3 +167,22 @@ def test_a_record_on_s3_that_is_made_again_is_read_anew(
     assert (record.topologies(), len(record.events())) == (["b.b"], count)
     assert before[1] == ["a.a"] and record.lake_id() not in ("", before[0])
     assert sorted(record.record("b.b").epochs) == list(range(1, count + 1))
+
+
+def test_a_decision_that_ends_does_not_go_over_all_that_are_pending() -> None:
+    def event(n: int, kind: EventKind, **detail: Any) -> Event:
+        at = datetime(2026, 1, 2, tzinfo=UTC)
+        return Event(n=n, topology="a.a", epoch=1, event=kind, at=at, actor="test", detail=detail)
+
+    def read(count: int) -> None:
+        events = [event(1, "planned")]
+        for kind, end in (("backfill", "backfilled"), ("set_aside", "set_aside_withdrawn")):
+            first = len(events) + 1
+            events += [event(first + n, kind) for n in range(count)]
+            events += [event(first + count + n, end, **{kind: first + n}) for n in range(1, count)]
+        epoch = record_of("a.a", events).epoch(1)
+        assert [one.n for one in epoch.backfills] == [2]
+        assert [one.n for one in epoch.set_asides] == [2 * count + 1]
+        assert len(epoch.backfilled) == count - 1
+
+    assert calls(lambda: read(200)) < 6 * calls(lambda: read(50))

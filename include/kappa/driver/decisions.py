@@ -26,6 +26,8 @@ class Decisions:
         self._epoch = epoch
         self._voice = voice
         self._parsed: dict[int, SetAsides] = {}
+        #: Own decisions of whose records the epoch has read the last.
+        self._past: set[int] = set()
 
     def within(self, record: TopologyRecord, ranges: Sequence[OffsetRange]) -> SetAsides:
         """Those that lie in the ranges of a slice."""
@@ -53,13 +55,15 @@ class Decisions:
 
     def without_late(self, record: TopologyRecord, state: BegunState) -> TopologyRecord:
         """The record, on which those decisions are withdrawn that came too late: their records were read by then."""
-        is_late = False
-        for event in record.epoch(self._epoch.paths.epoch).set_asides:
-            passed = set_asides.before(self._of(event), dict(state.position.items()))
-            if late := set_asides.without(passed, state.set_aside):
-                self._withdraw(event, f"the epoch has committed {set_asides.described(late)} by then")
-                is_late = True
-        return self._epoch.record() if is_late else record
+        events = [one for one in record.epoch(self._epoch.paths.epoch).set_asides if one.n not in self._past]
+        records = [one for event in events for one in self._of(event)]
+        passed = set_asides.before(records, dict(state.position.items()))
+        late = set_asides.without(passed, state.set_aside) if passed else ()
+        for event in events:
+            if own := [one for one in late if one.decision == event.n]:
+                self._withdraw(event, f"the epoch has committed {set_asides.described(own)} by then")
+        self._past |= {event.n for event in events} - {one.decision for one in set_asides.without(records, passed)}
+        return self._epoch.record() if late else record
 
     def _withdraw(self, event: Event, reason: str) -> None:
         def decide(now: Now) -> Sequence[Event]:
@@ -76,7 +80,8 @@ class Decisions:
 
     def _decided(self, record: TopologyRecord, *epochs: int) -> list[SetAside]:
         """Decisions of some epochs."""
-        return [one for epoch in epochs for event in record.epoch(epoch).set_asides for one in self._of(event)]
+        events = [event for epoch in epochs for event in record.epoch(epoch).set_asides if event.n not in self._past]
+        return [one for event in events for one in self._of(event)]
 
     def _decided_before(self, record: TopologyRecord) -> list[SetAside]:
         """Decisions of live epochs before this one."""

@@ -124,13 +124,13 @@ def count(several: Iterable[SetAside]) -> int:
 def merged(several: Iterable[SetAside]) -> SetAsides:
     """All of them, one per decision and partition; if a place has several, the first decision counts."""
     places: set[tuple[TopicPartition, int]] = set()
-    by_decision: dict[tuple[int, TopicPartition], SetAside] = {}
+    by_decision: dict[tuple[int, TopicPartition], tuple[SetAside, dict[int, str]]] = {}
     for one in sorted(several, key=lambda one: (one.decision, one.at)):
-        own = {offset: value for offset, value in one.offsets.items() if (one.at, offset) not in places}
-        places |= {(one.at, offset) for offset in own}
-        before = by_decision.get((one.decision, one.at), replace(one, offsets={}))
-        by_decision[one.decision, one.at] = replace(before, offsets={**before.offsets, **own})
-    return _of(by_decision.values())
+        _, own = by_decision.setdefault((one.decision, one.at), (one, {}))
+        new = {offset: value for offset, value in one.offsets.items() if (one.at, offset) not in places}
+        places.update((one.at, offset) for offset in new)
+        own.update(new)
+    return _of(replace(one, offsets=own) for one, own in by_decision.values())
 
 
 def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsides:

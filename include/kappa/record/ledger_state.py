@@ -12,7 +12,7 @@ from kappa.names import SERVED
 from kappa.offsets import set_asides
 from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, merged
-from kappa.offsets.set_asides import SetAsides
+from kappa.offsets.set_asides import SetAside, SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
@@ -294,13 +294,14 @@ class StateBuilder:
     def __init__(self) -> None:
         self._commits: list[LedgerRow] = []
         self._looks: list[LedgerRow] = []
+        self._asides: list[SetAside] = []
         self._values: dict[str, Any] = {}
 
     def add(self, row: LedgerRow) -> None:
         values = self._values
         values["last"] = row.n
         if "set_aside" in row.detail and row.kind in ("commit", "rollup"):
-            values["set_aside"] = set_asides.merged((*values.get("set_aside", ()), *row.set_aside))
+            self._asides += row.set_aside
         if row.kind == "claim":
             values["claim"] = row
             is_try = values.get("open_plan") is not None and not row.is_taken
@@ -347,6 +348,9 @@ class StateBuilder:
             values["rolled"] = row
 
     def state(self) -> LedgerState:
+        if self._asides:  # once for all rows that are new
+            self._values["set_aside"] = set_asides.merged((*self._values.get("set_aside", ()), *self._asides))
+            self._asides = []
         kind = BegunState if self._commits else LedgerState
         looks = Commits(self._looks, len(self._looks))
         return kind(**self._values, commits=Commits(self._commits, len(self._commits)), looks=looks)

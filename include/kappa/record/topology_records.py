@@ -188,6 +188,9 @@ _WISHES: Mapping[str, Mapping[str, Any]] = {
     "recalled": {"is_wanted": True, "is_recalled": True},
 }
 
+#: Fields of an epoch's record that are events by number while it is made: there may be many.
+_DECISIONS = ("backfills", "backfilled", "set_asides")
+
 
 def record_of(
     topology: str, events: Sequence[Event], *, whole: Callable[[], Sequence[Event]] | None = None
@@ -207,7 +210,7 @@ def record_of(
     savepoints: dict[str, Event] = {}
     for event in own:
         if event.event == "planned":
-            epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
+            epochs[event.epoch] = {"epoch": event.epoch, "planned": event, **{name: {} for name in _DECISIONS}}
         entry = epochs[event.epoch]
         if event.event in STAGE_OF:
             entry["stage"] = STAGE_OF[event.event]
@@ -230,10 +233,8 @@ def record_of(
                 entry["upgrade"] = event if event.event == "upgrade" else None
             case "upgraded":
                 entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
-            case "backfill" | "backfilled" | "backfill_withdrawn":
-                entry.update(_backfills(entry, event))
-            case "set_aside" | "set_aside_withdrawn":
-                entry.update(_set_asides(entry, event))
+            case "backfill" | "backfilled" | "backfill_withdrawn" | "set_aside" | "set_aside_withdrawn":
+                _decide(entry, event)
             case "superseded":
                 entry.update(is_wanted=False, superseded=event)
             case "savepoint" | "savepoint_dropped":
@@ -248,7 +249,10 @@ def record_of(
                 _retire(epochs, live, event)
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
-    records = {number: EpochRecord(**entry) for number, entry in epochs.items()}
+    records = {
+        number: EpochRecord(**entry | {name: tuple(entry[name].values()) for name in _DECISIONS})
+        for number, entry in epochs.items()
+    }
     return TopologyRecord(
         topology=topology,
         live=live,
@@ -272,30 +276,27 @@ def _retire(epochs: Mapping[int, dict[str, Any]], live: int | None, move: Event)
         epochs[live].update(stage=Stage.RETIRED, upgrade=None, is_wanted=bool(move.detail.get("keep_old_running")))
 
 
-def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:
-    """Pending and finished backfills of an epoch, after an event about one."""
-    pending, finished = entry.get("backfills", ()), entry.get("backfilled", ())
-    if event.event == "backfill":
-        return {"backfills": (*pending, event)}
-    rest = tuple(one for one in pending if one.n != event.detail["backfill"])
-    return {"backfills": rest, "backfilled": (*finished, event) if event.event == "backfilled" else finished}
-
-
 def _reopened(entry: Mapping[str, Any], live: int | None) -> dict[str, Any]:
     """A rejected epoch that is taken up again; compared anew where another epoch than it was compared with is live."""
-    is_stale = entry["verified"].detail.get("live_epoch", live) != live
+    verified = entry.get("verified")
+    is_stale = verified is None or verified.detail.get("live_epoch", live) != live
     return {"is_wanted": True, "rejected": None, **(_COMPARED_ANEW if is_stale else {})}
 
 
-def _set_asides(entry: Mapping[str, Any], event: Event) -> dict[str, Any]:
-    """Decisions of an epoch to set records aside, after an event about one; a candidate is compared anew."""
-    decided = entry.get("set_asides", ())
-    if event.event == "set_aside":
-        left = (*decided, event)
-    else:
-        left = tuple(one for one in decided if one.n != event.detail["set_aside"])
-    is_stale = entry["stage"] in COMPARED and not entry.get("is_recalled")
-    return {"set_asides": left, **(_COMPARED_ANEW if is_stale else {})}
+def _decide(entry: dict[str, Any], event: Event) -> None:
+    """Take in a decision about an epoch, or how one ended; a candidate that sets others aside is compared anew."""
+    match event.event:
+        case "backfill" | "set_aside":
+            entry[f"{event.event}s"][event.n] = event
+        case "set_aside_withdrawn":
+            entry["set_asides"].pop(event.detail["set_aside"], None)
+        case _:
+            entry["backfills"].pop(event.detail["backfill"], None)
+            if event.event == "backfilled":
+                entry["backfilled"][event.n] = event
+    is_aside = event.event in ("set_aside", "set_aside_withdrawn")
+    if is_aside and entry["stage"] in COMPARED and not entry.get("is_recalled"):
+        entry.update(_COMPARED_ANEW)
 
 
 def _name(savepoints: dict[str, Event], event: Event) -> None:

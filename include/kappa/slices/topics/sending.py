@@ -104,8 +104,8 @@ def marker(
         of: the row that says how far the times of the records have come.
     """
     aside = run.ledger.state(look=False).set_aside
-    if of.kind == "effects":  # of a slice that is not committed yet
-        aside = set_asides.merged((*aside, *_planned(run)))
+    if of.kind == "effects" and (planned := _planned(run)):  # of a slice that is not committed yet
+        aside = set_asides.merged((*aside, *planned))
     return markers.record(
         run.paths,
         Marker(
