@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +14,12 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.delta import tables
+from kappa.delta import queries, tables
 from kappa.names import EpochPaths
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
-from kappa.serving.dead_letter_reasons import reasons_of
+from kappa.serving.dead_letter_reasons import MOST, reasons_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NO_JSON, ASIDE = "not a JSON object", "set aside by decision 7: it's a bad deploy"
@@ -81,6 +82,27 @@ def test_the_command_shows_reasons_and_records_as_text_and_json(lake: Config) ->
     assert "pos[0] at 5, 2026-01-02T03:04:05.000000Z: bad 5\\n" in text and "bad 4" not in text
     report = json.loads(CliRunner().invoke(app, ["dead-letters", "a.b", "--reason", "aside", "--json"]).output)
     assert [(one["count"], one["letters"][1]["value"]) for one in report["reasons"]] == [(2, None)]
+
+
+def test_records_are_read_of_the_most_frequent_reasons_only(lake: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
+    asides = [(20 + n, f"set aside by decision {n}: bad", b"x") for n in range(100, 100 + MOST)]
+    tables.append(paths.dead_letters, letters(*asides), 3, "plan")
+    commit = LedgerRow(kind="commit", seq=20, writer="w", at=AT, delta_versions={"dead_letters": 3})
+    Ledger(paths.ledger).append(commit)
+    real, paths_read = queries.query, []
+
+    def query(path: str, *arguments: Any, **named: Any) -> pa.Table:
+        paths_read.append(path)
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(queries, "query", query)
+    reasons = reasons_of(paths, commit)
+    assert len(reasons) == MOST + 3 and sum(one.count for one in reasons) == MOST + 9
+    assert paths_read == [paths.dead_letters] * MOST
+    assert [bool(one.letters) for one in reasons] == [True] * MOST + [False] * 3
+    text = CliRunner().invoke(app, ["dead-letters", "a.b"]).output
+    assert "decision 119: bad" in text and text.endswith("For those of another one: --reason TEXT\n")
 
 
 def test_the_command_writes_control_characters_of_a_reason_out(lake: Config) -> None:

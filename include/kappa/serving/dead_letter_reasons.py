@@ -13,6 +13,8 @@ from kappa.wire.json.json_forms import json_forms
 
 #: Most characters of a value that are shown.
 _SHOWN = 120
+#: Of how many reasons letters are shown, the most frequent ones: those of each are a query over all letters.
+MOST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Reason:
     Attributes:
         reason: the reason.
         count: how many they are.
-        letters: the newest of them, by slice and offset.
+        letters: the newest of them, by slice and offset; none beyond the first :data:`MOST` reasons.
     """
 
     reason: str
@@ -71,9 +73,11 @@ def reasons_of(
         Reason(
             reason=text,
             count=count,
-            letters=_letters(paths, version, f"{condition} AND reason = {_literal(text)}", samples, with_values),
+            letters=()
+            if place >= MOST
+            else _letters(paths, version, f"{condition} AND reason = {_literal(text)}", samples, with_values),
         )
-        for text, count in counts
+        for place, (text, count) in enumerate(counts)
     )
 
 

@@ -29,7 +29,7 @@ def dead_letters(
     from kappa.names import EpochPaths
     from kappa.record.epochs import epochs_of
     from kappa.record.ledger import Ledger
-    from kappa.serving.dead_letter_reasons import reasons_of
+    from kappa.serving.dead_letter_reasons import MOST, reasons_of
 
     settings = config_of(topology)
     record = epochs_of(settings.lake).record(topology)
@@ -50,3 +50,5 @@ def dead_letters(
         for letter in one.letters:
             value, at = "null" if letter.value is None else letter.value, letter.timestamp or "unread"
             say(f"           {letter.topic}[{letter.partition}] at {letter.offset}, {at}: {value}")
+    if limit and len(reasons) > MOST:
+        say(f"Records are shown of the {MOST} most frequent reasons. For those of another one: --reason TEXT")
