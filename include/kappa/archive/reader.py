@@ -19,7 +19,7 @@ from kappa.archive.rows import schema_name, source_rows
 from kappa.delta import queries
 from kappa.errors import DataLossError
 from kappa.names import ArchivePaths
-from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within
+from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within, joined
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -55,6 +55,8 @@ class Archive:
         self.topic = topic
         self.ledger = Ledger(self.paths.ledger)
         self._chunks: list[Chunk] = []
+        #: The same by partition, in order of their offsets.
+        self._held: dict[TopicPartition, list[Chunk]] = {}
         self._seen = 0
         self._times = lru_cache(maxsize=64)(self._load_times)
         self._maxima = lru_cache(maxsize=1)(self._load_maxima)
@@ -70,7 +72,10 @@ class Archive:
         """The chunks that were archived, slice by slice."""
         commits = self.ledger.state().commits
         for row in commits[self._seen :]:
-            self._chunks += chunks_of(row)
+            chunks = chunks_of(row)
+            self._chunks += chunks
+            for chunk in chunks:
+                self._held.setdefault(chunk.range.at, []).append(chunk)
         self._seen = len(commits)
         return self._chunks
 
@@ -80,9 +85,18 @@ class Archive:
         return None if topic_id is None else archive_facts(self.topic, topic_id, self.chunks)
 
     def overlapping(self, ranges: Iterable[OffsetRange]) -> list[Chunk]:
-        """The chunks that hold a part of these ranges."""
-        held = list(ranges)
-        return [chunk for chunk in self.chunks if common([chunk.range], held)]
+        """The chunks that hold a part of these ranges, partition by partition.
+
+        Args:
+            ranges: at most one per partition.
+        """
+        chunks: list[Chunk] = []
+        if self.chunks:  # takes in new ones
+            for item in ranges:
+                held = self._held.get(item.at, []) if item.count else []
+                first = bisect.bisect_right(held, item.start, key=lambda chunk: chunk.range.end)
+                chunks += held[first : bisect.bisect_left(held, item.end, key=lambda chunk: chunk.range.start)]
+        return chunks
 
     def check(self, ranges: Sequence[OffsetRange], topic_id: str) -> None:
         """Raise unless these ranges of this very topic are archived without a gap.
@@ -90,8 +104,9 @@ class Archive:
         Raises:
             DataLossError: they are not.
         """
-        facts = self.facts()
-        if facts is None or facts.topic_id != topic_id or not is_within(ranges, facts.covered):
+        covered = joined(chunk.range for chunk in self.overlapping(ranges))
+        if self.topic_id != topic_id or not is_within(ranges, covered):
+            facts = self.facts()
             names = ", ".join(map(str, ranges))
             has = (
                 "nothing"
@@ -182,9 +197,10 @@ class Archive:
         Raises:
             DataLossError: the archive has lost records, or has some twice.
         """
+        spans = {item.at: item for item in ranges}
         for chunk in self.overlapping(ranges):
             count = counts.get((chunk.range.partition, chunk.seq), 0)
-            if is_within([chunk.range], ranges) and count != chunk.rows:
+            if is_within([chunk.range], [spans[chunk.range.at]]) and count != chunk.rows:
                 raise DataLossError(
                     f"The archive {self.paths.records} gave {count} records of {chunk.range}, {chunk.rows} were "
                     f"written (slice {chunk.seq}): another process changed its table. Restore it (Delta time travel), "
@@ -303,10 +319,10 @@ def _spans(
     Rows, not conditions: numbers in a condition are numbers in the code that Spark generates, which would be compiled
     anew for each slice, and run cold.
     """
-    rows = []
+    rows, own = [], {item.at: item for item in ranges}
     for chunk in chunks:
         place = chunk.seq, chunk.range.partition
-        for part in common([chunk.range], ranges):
+        for part in common([chunk.range], [own[chunk.range.at]]):
             time = before.get((place[1], place[0]))
             rows.append((place[0] << 32 | place[1], part.start, part.end - 1, "NULL" if time is None else f"{time}L"))
     values = ", ".join(f"({place}L, {first}L, {last}L, CAST({time} AS BIGINT))" for place, first, last, time in rows)

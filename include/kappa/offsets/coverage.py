@@ -82,12 +82,12 @@ def usable(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, list[OffsetRange]]:
     """Covered ranges, by partition, of archives whose topic is the one that the broker has now."""
-    covered: dict[TopicPartition, list[OffsetRange]] = {}
-    for topic, archive in archives.items():
-        if topic_ids.get(topic) == archive.topic_id:
-            for item in archive.covered:
-                covered.setdefault(item.at, []).append(item)
-    return covered
+    return _by_partition(
+        item
+        for topic, archive in archives.items()
+        if topic_ids.get(topic) == archive.topic_id
+        for item in archive.covered
+    )
 
 
 def first_readable(low: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> Offsets:
@@ -117,12 +117,12 @@ def from_archive(
 
 def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The overlaps of two sets of ranges, sorted; neither set may name an offset twice."""
-    second = list(others)
+    second = _by_partition(others)
     overlaps = [
         OffsetRange(topic=a.topic, partition=a.partition, start=max(a.start, b.start), end=min(a.end, b.end))
         for a in ranges
-        for b in second
-        if a.at == b.at and max(a.start, b.start) < min(a.end, b.end)
+        for b in second.get(a.at, ())
+        if max(a.start, b.start) < min(a.end, b.end)
     ]
     return tuple(sorted(overlaps))
 
@@ -142,9 +142,9 @@ def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> t
 
 def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> bool:
     """Whether each range lies within one of the others; empty ones always do."""
-    outer = list(others)
+    outer = _by_partition(others)
     return all(
-        item.is_empty or any(o.at == item.at and o.start <= item.start and item.end <= o.end for o in outer)
+        item.is_empty or any(o.start <= item.start and item.end <= o.end for o in outer.get(item.at, ()))
         for item in ranges
     )
 
@@ -186,3 +186,11 @@ def carried(
         if chunk.max_ms is not None:
             largest[partition] = max(largest.get(partition, chunk.max_ms), chunk.max_ms)
     return maxima
+
+
+def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    """The ranges of each partition."""
+    own: dict[TopicPartition, list[OffsetRange]] = {}
+    for item in ranges:
+        own.setdefault(item.at, []).append(item)
+    return own
