@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-from kappa.offsets import releases
+from support.growth import calls
+
+from kappa.offsets import floors, releases
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 
@@ -57,6 +59,17 @@ def test_an_added_partition_starts_at_the_time_of_the_others() -> None:
     assert releases.of_added(ranges, position, TOPICS, times) == {"left": {2: {0: 2_000}}}
     assert releases.of_added(ranges, position, TOPICS, {"left": {0: 9_000}}) == {}, "nothing is closed yet"
     assert releases.of_added(ranges, Offsets(), TOPICS, times) == {}
+
+
+def test_partitions_that_were_there_are_not_compared_with_one_another() -> None:
+    def slice_of(partitions: int) -> None:
+        ranges = spans(*(("left", partition, 5, 9) for partition in range(partitions)), ("left", partitions, 0, 1))
+        times, position = dict.fromkeys(range(partitions), 2_000), ranges_end(ranges[:-1])
+        own_floors = {"left": {partition: {5: 1_000} for partition in times}}
+        assert releases.of_added(ranges, position, TOPICS, {"left": times}) == {"left": {partitions: {0: 2_000}}}
+        assert floors.of_added(ranges, position, own_floors) == {"left": {partitions: {0: 1_000}}}
+
+    assert calls(lambda: slice_of(200)) < 6 * calls(lambda: slice_of(50))
 
 
 def test_the_greater_of_two_times_at_one_offset_counts() -> None:

@@ -60,9 +60,10 @@ def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -
     """
     new: dict[str, dict[int, dict[int, int]]] = {}
     for range_ in ranges:
-        others = position.partitions(range_.topic)
-        least = least_frontiers(floors.get(range_.topic, {}))
-        if range_.partition in others or not others or not all(partition in least for partition in others):
+        if range_.at in position:
+            continue
+        others, least = position.partitions(range_.topic), least_frontiers(floors.get(range_.topic, {}))
+        if not others or not all(partition in least for partition in others):
             continue
         lowest = min(least[partition] for partition in others)
         new.setdefault(range_.topic, {})[range_.partition] = {range_.start: lowest}

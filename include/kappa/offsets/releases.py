@@ -133,12 +133,11 @@ def of_added(
     """
     items = []
     for range_ in ranges:
-        others = position.partitions(range_.topic)
-        if range_.topic not in idle_after or range_.partition in others or not others:
+        if range_.topic not in idle_after or range_.at in position:
             continue
-        reached = [stream_times.get(range_.topic, {}).get(partition) for partition in others]
+        reached = [stream_times.get(range_.topic, {}).get(other) for other in position.partitions(range_.topic)]
         times = [ms for ms in reached if ms is not None]
-        if len(times) == len(reached):
+        if times and len(times) == len(reached):
             items.append((range_.at, range_.start, min(times)))
     return _of(items)
 
