@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -64,11 +64,7 @@ def certify(
         at=at,
         complete=not problems,
         problems=tuple(problems),
-        unproved=tuple(
-            f"{part} by epoch {turn.epoch}: its ledger was dropped, only the moves show it"
-            for turn in dropped
-            for part in (*turn.spans, *turn.endless)
-        ),
+        unproved=tuple(_unproved(dropped)),
         partitions=_proofs(sending),
         rows_read=sum(slice_.rows_read for _, slice_ in sending),
         rows_parsed=sum(slice_.rows_parsed for _, slice_ in sending),
@@ -264,6 +260,34 @@ def _sent_again(turns: Sequence[_Turn], at: Offsets) -> list[str]:
         for span in turn.spans
         if span.topic in at.topics and (position := at.get(*span.at) or 0) < span.end
     ]
+
+
+def _unproved(dropped: Iterable[_Turn]) -> Iterator[str]:
+    """What was sent in turns whose ledgers were dropped. Turns that read on from one another are one line: an epoch
+    each night would make a line of each partition more.
+    """
+    spans: dict[TopicPartition, list[tuple[OffsetRange, set[int]]]] = {}
+    endless: list[str] = []
+    for turn in dropped:
+        for span in turn.spans:
+            own_spans = spans.setdefault(span.at, [])
+            if own_spans and own_spans[-1][0].end == span.start:
+                before, epochs = own_spans.pop()
+                own_spans.append((replace(before, end=span.end), epochs))
+            else:
+                own_spans.append((span, set()))
+            own_spans[-1][1].add(turn.epoch)
+        endless += [f"{part} by {_whose([turn.epoch])}" for part in turn.endless]
+    yield from (f"{span} by {_whose(epochs)}" for _, own in sorted(spans.items()) for span, epochs in own)
+    yield from endless
+
+
+def _whose(epochs: Collection[int]) -> str:
+    """The epochs that sent something, and why nothing else shows it."""
+    if len(epochs) == 1:
+        return f"epoch {min(epochs)}: its ledger was dropped, only the moves show it"
+    several = f"{len(epochs)} epochs, {min(epochs)} to {max(epochs)}"
+    return f"{several}: their ledgers were dropped, only the moves show it"
 
 
 def _proofs(sending: Sequence[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
