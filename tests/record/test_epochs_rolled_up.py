@@ -16,11 +16,13 @@ from support.epoch_record import empty_plan
 
 from kappa import clock, control, serving
 from kappa.config import Config
+from kappa.control.removals import orphans
 from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog
 from kappa.errors import DamagedTableError, LedgerError, NewerFormatError
 from kappa.names import epochs_history
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
 from kappa.record import epochs as epochs_module
 from kappa.record.epochs import Epochs, epochs_of
 from kappa.record.events import LASTING, Event, EventKind
@@ -71,6 +73,21 @@ def test_what_was_live_and_which_numbers_were_used_stays_on_record(tmp_path: Pat
         kinds = [event.event for event in record.events if event.epoch == 1]
         assert kinds == ["planned", "seeded", "replayed", "moved", "dropped"]
         assert "certificate" not in record.moves[0].detail and "certificate" in record.moves[-1].detail
+
+
+@pytest.mark.usefixtures("nights")
+def test_no_driver_of_the_past_is_looked_for_when_code_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.from_env({"KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_HOME": str(tmp_path)})
+    epochs, places = epochs_of(config.lake), list[str]()
+    real = heartbeat.read
+    monkeypatch.setattr(heartbeat, "read", lambda path: (places.append(path), real(path))[1])
+    for number in range(1, 21):
+        night(epochs, number)
+    assert orphans.named_codes(config) == {"c"}
+    rolled_up = [number for number, epoch in epochs_of(config.lake).record("a.a").epochs.items() if epoch.rolled_up]
+    assert len(rolled_up) > 15 and len(places) == 20 - len(rolled_up)
 
 
 @pytest.mark.usefixtures("nights")

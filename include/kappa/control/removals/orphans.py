@@ -207,10 +207,13 @@ def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
 
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
-    """Content hashes of all code that ran an epoch which has not ended, or whose driver has not."""
+    """Content hashes of all code that ran an epoch which has not ended, or whose driver has not.
+
+    Not of epochs that were rolled up: there are ever more of them, and each look at a heartbeat is a request.
+    """
     codes: set[str] = set()
     for record in records:
-        for epoch in record.epochs.values():
+        for epoch in record.recent.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
