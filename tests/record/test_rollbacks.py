@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,3 +55,16 @@ def test_notices_asset_events_and_pages_name_a_move_alike(n: int) -> None:
     else:
         assert isinstance(notice, Notice)
         assert (line.what, notice.event) == (expected, expected.upper())
+
+
+def test_the_record_is_gone_over_once_whatever_is_announced() -> None:
+    class Walked(list[Event]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[Event]:
+            self.walks += 1
+            return super().__iter__()
+
+    few, many = Walked(record(1, 2)), Walked([*record(*MOVES), *record(*MOVES, topology="b")])
+    assert len(announcements(few, after=0)) == 2 and len(announcements(many, after=0)) == 12
+    assert few.walks == many.walks

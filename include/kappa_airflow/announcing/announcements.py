@@ -112,15 +112,17 @@ def announcements(events: Sequence[Event], *, after: int | None) -> tuple[Announ
 
     back = rollbacks(events)
     latest = {event.topology: event.n for event in events if event.event == "moved"}
+    earlier: dict[str, list[Event]] = {}
     for event in events:
+        before = earlier.setdefault(event.topology, [])
         is_new = event.n > after if after is not None else event.n == latest.get(event.topology)
         if event.event in ANNOUNCED and is_new:
-            news += _of(event, events, is_rollback=event.n in back)
+            news += _of(event, before, is_rollback=event.n in back)
+        before.append(event)
     return tuple(news)
 
 
-def _of(event: Event, events: Sequence[Event], *, is_rollback: bool) -> list[Announcement]:
-    before = [e for e in events if e.topology == event.topology and e.n < event.n]
+def _of(event: Event, before: Sequence[Event], *, is_rollback: bool) -> list[Announcement]:
     facts: dict[str, Any] = {
         "n": event.n,
         "id": f"{event.topology}/{event.n}",
