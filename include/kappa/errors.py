@@ -43,6 +43,7 @@ KappaError
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 #: Longest message of a wrong call, in characters.
@@ -254,6 +255,8 @@ class ConflictError(Transient):
 UNREADABLE = (DamagedTableError, NewerFormatError, LedgerError, OSError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
+#: How many of many things a message names.
+_FEW = 3
 #: Of Spark, for data, for functions of the step, and for what its SQL raises.
 _OF_ROWS = re.compile(r"SQLSTATE: (?:22|38|P0)|An exception was thrown from the Python worker")
 
@@ -282,6 +285,15 @@ def first_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].startswith(_BRIDGE):
         return lines[1].removeprefix(": ")[:600]
     return lines[0][:600] if lines else ""
+
+
+def first_few(texts: Iterable[object], between: str = ", ") -> str:
+    """The first few of many things that a message names, and how many more there are: what comes after them, such as
+    the way out, is within what :func:`first_line` keeps.
+    """
+    every = list(map(str, texts))
+    more = f" and {len(every) - _FEW:,} more" if len(every) > _FEW else ""
+    return between.join(every[:_FEW]) + more
 
 
 def visible(text: str) -> str:

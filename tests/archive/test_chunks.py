@@ -51,6 +51,10 @@ def test_a_range_is_of_the_chunks_that_hold_a_part_of_it(archive: Callable[..., 
     assert sorted((c.range.partition, c.seq) for c in one.overlapping(parts)) == [(0, 1), (0, 2), (0, 3), (1, 2)]
     assert one.overlapping([span(0, 5, 5), span(1, 30, 31), span(7, 0, 1)]) == []
     one.check(ranges(2, 0, 30), "id")
+    with pytest.raises(
+        DataLossError, match=r"must give pos\[0\] 0\.\.9, .*, pos\[2\] 0\.\.9 and 997 more of the topic"
+    ):
+        one.check(ranges(1_000, 0, 9), "id")
     for beyond, topic_id in ((ranges(2, 0, 31), "id"), (ranges(3, 0, 30), "id"), (ranges(2, 0, 30), "other")):
         with pytest.raises(DataLossError, match=r"and it has pos\[0\] 0\.\.30, pos\[1\] 0\.\.30 of the topic with id"):
             one.check(beyond, topic_id)

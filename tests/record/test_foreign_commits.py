@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +16,12 @@ from support.slices import Epoch
 
 from kappa import clock
 from kappa.config import Config
+from kappa.delta import commits as delta_commits
 from kappa.delta import queries, tables, vacuum
 from kappa.delta.damage import entry_of
 from kappa.delta.log_state import state_of
 from kappa.driver.maintenance import maintain
-from kappa.errors import ForeignCommitError
+from kappa.errors import ForeignCommitError, first_line
 from kappa.record import foreign_writes
 from kappa.record.foreign_writes import Watch
 from kappa.slices.merging import merge_between
@@ -93,6 +95,15 @@ def test_an_older_version_restored_by_another_program_is_undone(epoch: Epoch) ->
         merge_between(epoch.run, is_asked=True), epoch.run.look_at_commits()
     foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
     assert newest(epoch, "tables/sums") == before
+
+
+def test_the_way_back_is_within_what_is_shown_however_many_commits_there_are(epoch: Epoch) -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    commit = next(delta_commits.commits_after(epoch.paths.place("tables/sums"), -1))
+    several = [replace(commit, version=n, at=at, operation="STREAMING UPDATE") for n in range(50_000)]
+    shown = first_line(foreign_writes.refusal(epoch.paths, {"tables/sums": several, "changes/sums": several}))
+    assert "and 99,997 more. Nothing is built on them." in shown
+    assert shown.endswith("then kappa start sums --epoch 1 --execute")
 
 
 def test_rows_added_by_another_program_are_named_and_removed(epoch: Epoch) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kappa.archive.rows import schema_name, source_rows
 from kappa.delta import queries
-from kappa.errors import DataLossError
+from kappa.errors import DataLossError, first_few
 from kappa.names import ArchivePaths
 from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within, joined
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
@@ -107,15 +107,12 @@ class Archive:
         covered = joined(chunk.range for chunk in self.overlapping(ranges))
         if self.topic_id != topic_id or not is_within(ranges, covered):
             facts = self.facts()
-            names = ", ".join(map(str, ranges))
-            has = (
-                "nothing"
-                if facts is None
-                else f"{', '.join(map(str, facts.covered))} of the topic with id {facts.topic_id}"
-            )
+            has = "nothing"
+            if facts is not None:
+                has = f"{first_few(facts.covered)} of the topic with id {facts.topic_id}"
             raise DataLossError(
-                f"The archive {self.paths.root} must give {names} of the topic with id {topic_id}, and it has {has}. "
-                "Bring its files back, or plan again.",
+                f"The archive {self.paths.root} must give {first_few(ranges)} of the topic with id {topic_id}, and "
+                f"it has {has}. Bring its files back, or plan again.",
                 topic=self.topic,
                 topic_id=topic_id,
             )

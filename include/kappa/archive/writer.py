@@ -26,6 +26,7 @@ from kappa.errors import (
     LedgerError,
     StaleWriterError,
     Transient,
+    first_few,
     first_line,
 )
 from kappa.faults import crash_point
@@ -399,10 +400,9 @@ def run(
 
 
 def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
-    names = ", ".join(map(str, lost))
     return DataLossError(
-        f"Retention removed records of {topic!r} before they were archived: {names}. They are in neither place. "
-        f"To go on after the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
+        f"Retention removed records of {topic!r} before they were archived: {first_few(lost)}. They are in neither "
+        f"place. To go on after the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
         topic=topic,
         lost=ranges_to_json(lost),
     )

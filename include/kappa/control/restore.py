@@ -12,7 +12,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.delta.commits import Commit
 from kappa.driver.processes.process import settled_status
-from kappa.errors import RefusedError, UnknownTopologyError
+from kappa.errors import RefusedError, UnknownTopologyError, first_few
 from kappa.names import EpochPaths
 from kappa.record import foreign_writes
 from kappa.record.epochs import Now, epochs_of
@@ -98,7 +98,7 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
             return []
         return [now.event("restored", number, actor=actor, reason=reason, detail={"undone": undone, "made": versions})]
 
-    listed = "; ".join(f"{place} {', '.join(str(c.version) for c in these)}" for place, these in commits.items())
+    listed = "; ".join(f"{place} {first_few(one.version for one in these)}" for place, these in commits.items())
     of_epoch = {"topology": topology, "epoch": number}
     on_record = epochs.effects(epochs.now(topology), decide)[0]
     if not foreign_commits:  # an earlier call died, or lost an answer, before its event

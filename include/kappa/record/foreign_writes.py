@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kappa.delta import commits as delta
 from kappa.delta.commits import Commit
 from kappa.delta.tail_table import NEXT_ENTRY_SECONDS, uptime
-from kappa.errors import ForeignCommitError
+from kappa.errors import ForeignCommitError, first_few
 from kappa.names import EpochPaths
 from kappa.record.ledger_state import LedgerState
 
@@ -68,7 +68,9 @@ class Watch:
 
 def refusal(paths: EpochPaths, foreign: Mapping[str, list[Commit]]) -> ForeignCommitError:
     """The error that names foreign commits and the way back."""
-    named = "; ".join(f"{place}: {described(commit)}" for place, commits in foreign.items() for commit in commits)
+    named = first_few(
+        (f"{place}: {described(commit)}" for place, commits in foreign.items() for commit in commits), between="; "
+    )
     one = f"{paths.topology} --epoch {paths.epoch} --execute"
     return ForeignCommitError(
         f"Epoch {paths.epoch} of {paths.topology!r} has commits in its Delta tables that Kappa did not make: {named}. "

@@ -21,7 +21,7 @@ from kappa.driver.merges import Merges
 from kappa.driver.processes import process
 from kappa.driver.publications import Publications
 from kappa.driver.voice import Voice
-from kappa.errors import MoveRefusedError, RefusedError
+from kappa.errors import MoveRefusedError, RefusedError, first_few
 from kappa.faults import crash_point
 from kappa.kafka import topic_settings
 from kappa.kafka.producer import LONGEST_TRANSACTION
@@ -163,10 +163,8 @@ class Handover:
             record.topology,
         )
         if not certificate.complete:
-            raise RefusedError(
-                f"The certificate of epoch {epoch.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
-                findings=(),
-            )
+            problems = first_few(certificate.problems, between="; ")
+            raise RefusedError(f"The certificate of epoch {epoch.paths.epoch} is not complete: {problems}", findings=())
         reconciled = self._compare(record, 0)
         extras = self._topic_extras(versioned_topics.boundaries(engines.broker, record, epoch.paths.epoch), reconciled)
 

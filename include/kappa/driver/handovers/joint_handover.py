@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa import clock
 from kappa.config import Config
-from kappa.errors import MoveRefusedError
+from kappa.errors import MoveRefusedError, first_few
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
@@ -116,7 +116,7 @@ class Group:
             return False
         problems = [f"{n}: {problem}" for n, c in certificates.items() if not c.complete for problem in c.problems]
         if problems:
-            self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
+            self.withdraw(handover, f"a certificate is not complete: {first_few(problems, between='; ')}")
             return False
         states = {name: self._ledger(name, epoch).begun() for name, epoch in new_epochs.items()}
         yielded = {name: self._ledger(name, record.live_epoch()).begun().standing for name, record in members.items()}
