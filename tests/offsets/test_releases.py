@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 from support.growth import calls
 
 from kappa.offsets import floors, releases
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.wire.running_times import StreamTime
 
 TOPICS = {"left": 1_000, "right": None}
 START = Offsets.from_json({"left": {"0": 0, "1": 0}, "right": {"0": 0}})
@@ -70,6 +72,24 @@ def test_partitions_that_were_there_are_not_compared_with_one_another() -> None:
         assert floors.of_added(ranges, position, own_floors) == {"left": {partitions: {0: 1_000}}}
 
     assert calls(lambda: slice_of(200)) < 6 * calls(lambda: slice_of(50))
+
+
+def test_releases_that_stream_time_has_passed_change_no_later_slice() -> None:
+    draw = random.Random(5)
+    for _ in range(200):
+        offsets, times = sorted(draw.sample(range(20), 6)), sorted(draw.choices(range(10), k=6))
+        own = dict(zip(offsets, times, strict=True))
+        passed = draw.choice([None, *range(11)])
+        reached = {} if passed is None else {1: passed}
+        holding = releases.that_may_hold([{"left": {1: own}}], {"left": reached}).get("left", {})
+        assert len(holding.get(1, {})) <= len(own)
+        partitions, records = np.ones(20, dtype=np.int64), np.arange(20)
+        moves = np.array(draw.choices([True, False], k=20))
+        follow = [
+            StreamTime(reached, some).follow(partitions, records, records * 400, moves) for some in ({1: own}, holding)
+        ]
+        assert all((one == other).all() for one, other in zip(*follow, strict=True))
+        assert releases.times_after(reached, {1: own}) == releases.times_after(reached, holding)
 
 
 def test_the_greater_of_two_times_at_one_offset_counts() -> None:

@@ -509,7 +509,8 @@ def test_releases_of_rolled_up_slices_are_kept(tmp_path: Path) -> None:
     for seq in range(RECENT + 5):
         ranges = end.span_to(end.with_("pos", 0, end["pos", 0] + 1))
         detail = releases_detail({"pos": {1: {seq // 3: 1_000 * seq}}} if seq else {})
-        ledger.append(LedgerRow(kind="commit", seq=seq, writer="driver", at=BEGIN, ranges=ranges, detail=detail))
+        commit = LedgerRow(kind="commit", seq=seq, writer="driver", at=BEGIN, ranges=ranges, detail=detail)
+        ledger.append(replace(commit, stream_times={"pos": {0: 1_000 * seq, 1: 1_000 * seq}}))
         end = ranges_end(ranges)
     last = RECENT + 4
     ledger.append(
@@ -525,6 +526,8 @@ def test_releases_of_rolled_up_slices_are_kept(tmp_path: Path) -> None:
         assert len(state.commits) < len(before.commits)
         assert state.released == before.released != {}
         assert state.releases[0][0] == before.commits[4].standing
+    for state in (before, ledger.state(), Ledger(ledger.path).state()):
+        assert state.holding == {"pos": {1: {last // 3: 1_000 * last}}}, "later slices feel no other one"
 
 
 def test_times_and_graces_come_from_the_code_of_a_commit() -> None:

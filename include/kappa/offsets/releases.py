@@ -22,6 +22,21 @@ def merged(several: Iterable[Releases]) -> Releases:
     return _of(one for releases in several for one in _each(releases))
 
 
+def that_may_hold(several: Iterable[Releases], stream_times: Mapping[str, Mapping[int, int]]) -> Releases:
+    """Those whose time a partition's stream time has not passed: the others change nothing in later slices.
+
+    Args:
+        several: the releases.
+        stream_times: topic -> partition -> stream time, epoch milliseconds.
+    """
+    return _of(
+        (at, offset, ms)
+        for releases in several
+        for at, offset, ms in _each(releases)
+        if ms >= stream_times.get(at[0], {}).get(at[1], ms)
+    )
+
+
 def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
     """Releases before an end; with ``at_end`` also those at the end, which affect the next record."""
     return _of(

@@ -11,7 +11,7 @@ from kappa.errors import LedgerError
 from kappa.names import SERVED
 from kappa.offsets import set_asides
 from kappa.offsets.floors import Floors
-from kappa.offsets.releases import Releases, merged
+from kappa.offsets.releases import Releases, merged, that_may_hold
 from kappa.offsets.set_asides import SetAside, SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
@@ -72,6 +72,7 @@ class LedgerState:
         last: number of the last row.
         set_aside: all records that it has set aside, and those of the epochs that it began with.
         recorded: place -> Delta version up to which rows list its files: those are on the disk.
+        holding: of :attr:`released` those that later slices may feel.
     """
 
     claim: LedgerRow | None = None
@@ -99,6 +100,7 @@ class LedgerState:
     last: int = 0
     set_aside: SetAsides = ()
     recorded: Mapping[str, int] = field(default_factory=dict)
+    holding: Releases = field(default_factory=dict)
 
     @property
     def rolled_commits(self) -> int:
@@ -300,6 +302,9 @@ class StateBuilder:
     def add(self, row: LedgerRow) -> None:
         values = self._values
         values["last"] = row.n
+        if row.kind in ("commit", "rollup"):
+            last = self._commits[-1] if row.kind == "rollup" else row
+            values["holding"] = that_may_hold([values.get("holding", {}), row.releases], last.stream_times)
         if "set_aside" in row.detail and row.kind in ("commit", "rollup"):
             self._asides += row.set_aside
         if row.kind == "claim":
