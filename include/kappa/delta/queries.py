@@ -209,13 +209,15 @@ def chunks(
 
     relations, source = _source(open_table(path, version=delta_version), over)
     batches: list[pa.RecordBatch] = []
+    count = 0
     sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
     with _whole(relations):
         for batch in execute(sql, relations):
             batches.append(batch)
-            if sum(b.num_rows for b in batches) >= rows:
+            count += batch.num_rows
+            if count >= rows:
                 yield pa.Table.from_batches(batches)
-                batches = []
+                batches, count = [], 0
     if batches:
         yield pa.Table.from_batches(batches)
 
