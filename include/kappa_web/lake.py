@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,11 +22,10 @@ from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState, begun
+from kappa.record.topology_records import TopologyRecords
 from kappa.store.address import is_remote
 from kappa.topology.shapes import Shape
 
-#: Ledgers that are kept open; each keeps its commits in memory.
-_LEDGERS = 256
 #: How long an answer of the broker may be used.
 _ENDS_SECONDS = 1.0
 #: How long a question to the broker may take.
@@ -72,12 +70,17 @@ class Lake:
 
     Args:
         config: where they are.
+
+    Attributes:
+        lasting: paths of the ledgers of epochs that had not ended at the last look at the record.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.lasting: frozenset[str] = frozenset()
         self.epochs = epochs_of(config.lake)
-        self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
+        self._ledgers: dict[str, Ledger] = {}
+        self._last = 0
         self._lock = threading.Lock()
         self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=BROKER_SECONDS))
 
@@ -88,7 +91,11 @@ class Lake:
             LakeUnreachableError: the lake is not where it should be.
         """
         self._check()
-        return {record.topology: record for record in self.epochs.records()}
+        records = self.epochs.records()
+        if records.last != self._last:
+            self._last = records.last
+            self._close_ended(records)
+        return {record.topology: record for record in records}
 
     def record(self, topology: str) -> TopologyRecord:
         """The record of a topology.
@@ -130,13 +137,21 @@ class Lake:
         return paths, self.opened(paths).state()
 
     def opened(self, paths: EpochPaths) -> Ledger:
-        """The ledger of an epoch, kept open so that only its new rows are read."""
+        """The ledger of an epoch, kept open until the epoch ends so that only its new rows are read."""
         with self._lock:
-            ledger = self._ledgers.pop(paths.ledger, None) or Ledger(paths.ledger)
-            self._ledgers[paths.ledger] = ledger
-            while len(self._ledgers) > _LEDGERS:
-                self._ledgers.popitem(last=False)
-        return ledger
+            if paths.ledger not in self._ledgers:
+                self._ledgers[paths.ledger] = Ledger(paths.ledger)
+            return self._ledgers[paths.ledger]
+
+    def _close_ended(self, records: TopologyRecords) -> None:
+        """Close the ledgers of epochs that have ended: each has its commits in memory."""
+        self.lasting = frozenset(
+            EpochPaths(lake=self.config.lake, topology=record.topology, epoch=epoch).ledger
+            for record in records
+            for epoch in record.readable_epochs
+        )
+        with self._lock:
+            self._ledgers = {path: ledger for path, ledger in self._ledgers.items() if path in self.lasting}
 
     def view(
         self, topology: str, *, epoch: int | None = None, seq: int | None = None, at: datetime | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -190,6 +192,26 @@ def test_available_actions_follow_from_the_record(empty: Config) -> None:
     story.tell(1, "released", now)
     story.begin(3, now, live=2, stages=CANDIDATE, report=report(checks=(CheckResult(name="adds up", ok=False),)))
     assert labels() == ["Abort epoch 3"], "a failed verdict is accepted on the command line only"
+
+
+def test_what_is_known_of_an_epoch_goes_when_it_ends_and_not_before(empty: Config) -> None:
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
+    board = Board(Lake(empty))
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    for epoch in (1, 2):
+        story.ledger(epoch, steady(now - timedelta(minutes=20), 3))
+    record = board.lake.records()[NAME]
+    live, candidate = (weakref.ref(board.facts(record, epoch).state) for epoch in (1, 2))
+    others = [EpochPaths(lake=empty.lake, topology=NAME, epoch=epoch) for epoch in range(3, 1_000)]
+    assert [board.lake.opened(paths) for paths in others] and board.lake.records()
+    gc.collect()
+    assert live() is board.facts(record, 1).state and candidate() is not None
+    story.tell(2, "aborted", now)
+    assert board.lake.records()[NAME].candidate is None and board.unread([(NAME, 1)]) == 0
+    gc.collect()
+    assert live() is not None and candidate() is None
 
 
 def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(full: Config) -> None:

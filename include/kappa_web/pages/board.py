@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from kappa.driver.processes.process import DriverStatus, status_or_problem
 from kappa.errors import UNREADABLE, LedgerError
@@ -127,6 +128,7 @@ class Board:
         Raises:
             KappaError: one cannot be read.
         """
+        self._forget_ended()
         paths = [self._paths(*one) for one in epochs]
         due = [one for one in paths if not self._is_current(one)]
         if not due:
@@ -142,6 +144,13 @@ class Board:
             problem, self._problem = self._problem, None
             raise problem
         return sum(one.ledger not in self._states for one in paths)
+
+    def _forget_ended(self) -> None:
+        """Let go of what is known of epochs that have ended: their slices are most of it."""
+        known: tuple[dict[str, Any], ...] = (self._states, self._unreadable, self._anatomies, self._reasons)
+        for of_ledgers in known:
+            for path in of_ledgers.keys() - self.lake.lasting:
+                of_ledgers.pop(path, None)
 
     def _is_current(self, paths: EpochPaths) -> bool:
         """Whether a ledger has no commit since it was read."""
@@ -194,7 +203,8 @@ class Board:
             UnknownTopologyError: the topology has no live epoch.
         """
         record.live_epoch()
-        paths = [self._paths(record.topology, epoch) for epoch in sorted({move.epoch for move in record.moves})]
+        epochs = sorted({move.epoch for move in record.moves} & set(record.readable_epochs))
+        paths = [self._paths(record.topology, epoch) for epoch in epochs]
         sign = (len(record.events), *(self._state(one).last for one in paths))
         entry, now = self._certificates.get(record.topology), time.monotonic()
         if entry is None or (entry[0] != sign and (entry[0][0] != sign[0] or now - entry[1] > _PROOF_SECONDS)):
@@ -205,11 +215,10 @@ class Board:
 
     def last_rows(self, topology: str, epoch: int, last: int, most: int = 120) -> list[LedgerRow]:
         """The last rows of a ledger, oldest first; read again only after it grew."""
-        path = f"{topology}/{epoch}"
-        entry = self._anatomies.get(path)
+        paths = self._paths(topology, epoch)
+        entry = self._anatomies.get(paths.ledger)
         if entry is None or entry[0] != last:
-            entry = (last, self.lake.opened(self._paths(topology, epoch)).newest(most))
-            self._anatomies[path] = entry
+            entry = self._anatomies[paths.ledger] = (last, self.lake.opened(paths).newest(most))
         return entry[1]
 
     def dead_letters(self, topology: str, epoch: int, committed: LedgerRow | None) -> tuple[Reason, ...]:
@@ -218,9 +227,9 @@ class Board:
         if committed is None or version < 1:  # version 0 is the empty table
             return ()
         paths = self._paths(topology, epoch)
-        entry = self._reasons.get(paths.dead_letters)
+        entry = self._reasons.get(paths.ledger)
         if entry is None or entry[0] != version:
-            entry = self._reasons[paths.dead_letters] = (version, reasons_of(paths, committed))
+            entry = self._reasons[paths.ledger] = (version, reasons_of(paths, committed))
         return entry[1]
 
 
