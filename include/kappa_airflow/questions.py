@@ -16,7 +16,7 @@ from kappa import clock
 from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import record, terminal_errors_fail
-from kappa_airflow.tasks import REPLAY_RETRIES, keep, kept, members_of, skip
+from kappa_airflow.tasks import REPLAY_RETRIES, keep, kept_value, members_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +206,7 @@ def kept_terms(context: Context) -> dict[str, Any]:
     Raises:
         AirflowFailException: they are not kept, so it is unknown what was answered.
     """
-    terms = kept(context, TERMS_KEY)
+    terms = kept_value(context, TERMS_KEY)
     if not isinstance(terms, dict) or not terms:
         raise AirflowFailException(
             "The terms of the question are lost: Airflow has none in the state of this task. Nothing was changed. "
@@ -240,7 +240,7 @@ def asked_in_another_run(context: Context, record: TopologyRecord, epoch: int) -
 
 def is_cleared(context: Context) -> bool:
     """Whether the task was cleared since it asked this for the first time."""
-    first = kept(context, _TRIES_KEY)
+    first = kept_value(context, _TRIES_KEY)
     if first is None:
         keep(context, _TRIES_KEY, _max_tries(context))
     return first not in (None, _max_tries(context))
@@ -252,7 +252,7 @@ def _max_tries(context: Context) -> int:
 
 def kept_rejection(context: Context) -> str | None:
     """The author of a rejection in an earlier try, unless the task was cleared since."""
-    rejection = kept(context, _REJECTION_KEY)
+    rejection = kept_value(context, _REJECTION_KEY)
     if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):
         return None
     return str(rejection["by"])

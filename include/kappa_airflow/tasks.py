@@ -49,7 +49,7 @@ def keep(context: Context, key: str, value: Any) -> None:
         store.set(key, value, retention=NEVER_EXPIRE)
 
 
-def kept(context: Context, key: str) -> Any:
+def kept_value(context: Context, key: str) -> Any:
     """The value that the task has kept; None if it has none."""
     store = context.get("task_state_store")
     return store.get(key) if store is not None else None

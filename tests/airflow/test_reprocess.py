@@ -163,8 +163,8 @@ def test_an_epoch_of_the_schedule_that_was_made_live_is_not_touched_by_a_late_en
 ) -> None:
     tell(real, TOPOLOGY, 2, "moved", by_event={"moved": {"from": 1}})
     if back:
-        kept = {"from": 2, "keep_old_running": True}
-        tell(real, TOPOLOGY, 1, "recalled", "caught_up", "moved", by_event={"moved": kept})
+        detail = {"from": 2, "keep_old_running": True}
+        tell(real, TOPOLOGY, 1, "recalled", "caught_up", "moved", by_event={"moved": detail})
         assert Epochs(real.lake).record(TOPOLOGY).epoch(2).is_kept
     before = Epochs(real.lake).events()
     with capture_logs() as logs:

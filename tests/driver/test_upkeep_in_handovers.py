@@ -14,7 +14,7 @@ from kappa.errors import StaleWriterError
 
 @pytest.mark.parametrize("handover", [None, "an event"])
 def test_files_are_looked_after_between_two_handovers(handover: str | None) -> None:
-    said: list[str] = []
+    words: list[str] = []
 
     def look_at_commits() -> None:
         raise StaleWriterError("it began")
@@ -32,7 +32,7 @@ def test_files_are_looked_after_between_two_handovers(handover: str | None) -> N
             paths=SimpleNamespace(topology="a.b", epoch=1),
         ),
         _engines=SimpleNamespace(slice_run=run),
-        _voice=SimpleNamespace(say=said.append),
+        _voice=SimpleNamespace(say=words.append),
         _named=set,
         _published_files=set,
     )
@@ -41,4 +41,4 @@ def test_files_are_looked_after_between_two_handovers(handover: str | None) -> N
             Slices._maintain(own)
     else:
         Slices._maintain(own)
-    assert said == ([] if handover else ["looking after files"])
+    assert words == ([] if handover else ["looking after files"])

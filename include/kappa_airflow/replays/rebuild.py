@@ -12,7 +12,7 @@ from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import reason_of
 from kappa_airflow.questions import Confirm, shown_in, skip_rejected
 from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of, skip_plan_only
-from kappa_airflow.tasks import Member, filled_form, keep, kept
+from kappa_airflow.tasks import Member, filled_form, keep, kept_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ class StartRebuild(StartReplay):
 
         if plan.live_epoch is not None:
             return plan
-        plan_text = kept(context, PLAN_KEY)
+        plan_text = kept_value(context, PLAN_KEY)
         if isinstance(plan_text, str):
             return plan_of(plan_text)
         config = self._config()

@@ -20,7 +20,7 @@ from kappa_airflow.tasks import (
     filled_form,
     in_words,
     keep,
-    kept,
+    kept_value,
     members_of,
     reason_in,
     skip,
@@ -84,7 +84,7 @@ class PlanReplay(TopologyTask):
         Raises:
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
-        plan_text = kept(context, PLAN_KEY)
+        plan_text = kept_value(context, PLAN_KEY)
         if isinstance(plan_text, str):
             self.log.info("This run already has its plan; for a new plan trigger a new run.")
             return plan_text

@@ -147,8 +147,8 @@ class Board:
 
     def _forget_ended(self) -> None:
         """Let go of what is known of epochs that have ended: their slices are most of it."""
-        known: tuple[dict[str, Any], ...] = (self._states, self._unreadable, self._anatomies, self._reasons)
-        for of_ledgers in known:
+        caches: tuple[dict[str, Any], ...] = (self._states, self._unreadable, self._anatomies, self._reasons)
+        for of_ledgers in caches:
             for path in of_ledgers.keys() - self.lake.lasting:
                 of_ledgers.pop(path, None)
 

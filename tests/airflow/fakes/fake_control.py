@@ -338,8 +338,8 @@ def history(config, topology=None):
             events.append(replace(planned, actor=entry.get("actor", "fake"), detail={**planned.detail, **document}))
             events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
             for *_, asking, until in entry.get("asked", ()):
-                asked = _event(name, int(epoch), "asked")
-                events.append(replace(asked, detail={"asking": asking, "until": until}))
+                question = _event(name, int(epoch), "asked")
+                events.append(replace(question, detail={"asking": asking, "until": until}))
             for by, terms in entry.get("approvals", ()):
                 events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
             if "rejected" in entry:
