@@ -297,6 +297,7 @@ def test_readers_are_moved_from_the_epoch_that_was_shown_only(
     ask(run, members)
     outcome = approve(members).execute_complete(run, answer("Approve"))
     with candidates.changed(config) as now:
+        now["epochs"][f"{last}/7"] = candidates._epoch("CUT_OVER")
         now["live"][last] = 7
     with pytest.raises(AirflowFailException, match=f"The live epoch of {last} is 7, 1 was expected"):
         cut_over(run, members, outcome)
