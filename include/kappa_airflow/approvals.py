@@ -12,6 +12,7 @@ from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then
 from kappa_airflow.pages import site
 from kappa_airflow.questions import (
+    NO_ANSWER,
     Question,
     asked_in_another_run,
     asking,
@@ -196,10 +197,9 @@ class Approve(Question):
         No answer rejects nothing that was approved meanwhile, is live, or that another run still asks about.
         """
         from kappa import control
-        from kappa.control.approvers import AIRFLOW
 
         members = members_of(self.members)
-        if not who.startswith(AIRFLOW):
+        if who.startswith(NO_ANSWER):
             settled = self._settled(config, members, _needed(config, members))
             if settled is not None:
                 return settled

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: What was shown, kept between the question and its answer.
 TERMS_KEY = "kappa_terms"
+#: How the author of a rejection begins that nobody made.
+NO_ANSWER = "no answer"
 #: A rejection, kept with the task's number of tries: clearing the task raises that number, a retry does not.
 _REJECTION_KEY = "kappa_rejection"
 #: The number of tries with which the task began.
@@ -111,7 +113,7 @@ class Question(ApprovalOperator):
         response = super(ApprovalOperator, self).execute_complete(context, event)
         user = response.get("responded_by_user") or {}
         name = user.get("name") or user.get("id")
-        who = f"airflow:{name}" if name else f"no answer within {self.hours:g} hours"
+        who = f"airflow:{name}" if name else f"{NO_ANSWER} within {self.hours:g} hours"
         return bool(name) and response["chosen_options"] == [self.APPROVE], who
 
 

@@ -428,14 +428,16 @@ def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
 def test_a_rejection_by_somebody_else_stands_until_the_task_is_cleared(
     candidates: Any, config: Config, questions: list[Any], members: Members, is_asked: bool
 ) -> None:
-    run = run_of(members)
+    run, other = run_of(members), run_of(members)
+    other["ti"].run_id = "run-2"
+    ask(other, members)
     if is_asked:
         ask(run, members)
     for name in names_of(members)[-1:]:
         candidates.reject(config, name, 2, actor="bob", reason="in a terminal")
     assert approve(members).execute(run) == {"answer": "rejected", "by": "bob"}
     assert all("rejected" in each for each in entries(candidates, config, members))
-    assert len(questions) == is_asked
+    assert len(questions) == 1 + is_asked
     run["ti"].max_tries = 7  # as clearing does
     ask(run, members)
     assert not any("rejected" in each for each in entries(candidates, config, members))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
-from kappa_airflow.drivers import actor, attach, record, terminal_errors_fail
+from kappa_airflow.drivers import actor, attach, terminal_errors_fail
 from kappa_airflow.forms import Then
 from kappa_airflow.questions import replaced_by, skip_rejected
 from kappa_airflow.tasks import (
@@ -319,8 +319,8 @@ class CutOver(AwaitStage):
 
         config, members = self._config(), all_members(context, self.members)
         named = " ".join(members)
-        is_live = all(record(config, name).live == epoch for name, epoch in members.items())
-        if then_in(context) == Then.KEEP and not is_live:  # a first epoch goes live in any case
+        live = (control.progress(config, name, epoch).is_live for name, epoch in members.items())
+        if then_in(context) == Then.KEEP and not all(live):  # a first epoch goes live in any case
             skip(
                 self.log,
                 f"The form does not ask for a cutover: readers stay, and {in_words(members)} is kept up to date beside "
