@@ -97,6 +97,14 @@ def test_a_row_that_crosses_more_fails_its_slice_with_what_to_do(
         crossings(spark, kind, amount, before, every=every)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["BIGINT", "DECIMAL(10,2)"])
+@pytest.mark.parametrize("written", ["1E+3", "1000.0", "1000"])
+def test_a_decimal_may_be_written_in_any_form(spark: SparkSession, kind: str, written: str) -> None:
+    for thresholds in ({"thresholds": [Decimal(written)]}, {"every": Decimal(written)}):
+        assert crossings(spark, kind, "1999", None, **thresholds) == [1000]
+
+
 @pytest.mark.parametrize("threshold", [2**63, -(2**63) - 1, 10**19 - 1, Decimal("0.5")])
 def test_a_threshold_that_no_integer_reaches_is_refused(threshold: Any) -> None:
     source = Source(topic="in", schema="id STRING, n BIGINT")

@@ -298,9 +298,9 @@ class RunningTotal:
         """SQL of an array: the thresholds that a row crosses from ``_earlier`` on."""
         value = quote(self.total)
         if self.every is None:
-            listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
+            listed = ", ".join(map(self._literal, self.thresholds))
             return f"FILTER(ARRAY({listed}), _one -> _one <= {value} AND (_earlier IS NULL OR _earlier < _one))"
-        one, n = f"CAST('{self.every}' AS {self.kind})", "_n"
+        one, n = self._literal(self.every), "_n"
         if self.kind != "BIGINT":  # a product of longer decimals is rounded
             scale = self.size[1]
             digits = max(scale, len(str(int(Fraction(self.every) * 10**scale))))
@@ -320,7 +320,11 @@ class RunningTotal:
             "the row out in the step."
         )
         gain = f"IF({value} > 0, {value} - {earlier}, 0)"
-        return f"IF({gain} > CAST('{most}' AS {self.kind}), RAISE_ERROR({problem}), {crossed})"
+        return f"IF({gain} > {self._literal(most)}, RAISE_ERROR({problem}), {crossed})"
+
+    def _literal(self, number: Number) -> str:
+        """SQL of a number that a total can be. Spark makes no BIGINT of a text such as 7.0 or 1E+3."""
+        return f"CAST('{int(number) if self.kind == 'BIGINT' else number}' AS {self.kind})"
 
     @property
     def size(self) -> tuple[int, int]:
