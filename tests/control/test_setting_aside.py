@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from support.page_lake import CANDIDATE, TopologyStory, steady
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control import setting_aside
+from kappa.control import set_aside_listings, setting_aside
 from kappa.control.setting_aside import Listing, subject
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
-from kappa.offsets.vector import OffsetRange
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.record.events import records_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -150,3 +151,45 @@ def test_a_record_of_a_versioned_topic_is_set_aside_where_it_enters_the_chain(co
     assert subject(config, NAME, None, "pos", None).partition == 0
     with pytest.raises(UsageError, match=r"reads pos, story\.e0004\. Name one"):
         subject(config, NAME, None, None, None)
+
+
+class EmptyLog:
+    """A broker whose topic has offsets and no records."""
+
+    def __init__(self, *_: object) -> None:
+        self.reads = 0
+
+    def __enter__(self) -> EmptyLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "id-1")
+
+    def low_watermarks(self, topics: list[str]) -> Offsets:
+        return Offsets.of(((topic, 0), 0) for topic in topics)
+
+    def stable_offsets(self, topics: list[str]) -> Offsets:
+        return Offsets.of(((topic, 0), 10**9) for topic in topics)
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[list[object]]:
+        yield from ()
+
+
+def test_offsets_that_lie_far_apart_are_gone_over_once(story: TopologyStory, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Walked(list[int]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.walks += 1
+            return super().__iter__()
+
+    monkeypatch.setattr(set_aside_listings, "Broker", EmptyLog)
+    about = replace(subject(story.config, NAME, 1, "pos", 0), topic_id="id-1")
+    few, many = (Walked(about.next_offset + 5_000 * n for n in range(count)) for count in (10, 40))
+    for offsets in (few, many):
+        with pytest.raises(RefusedError, match=f"and {len(offsets) - 3} more: compaction"):
+            set_aside_listings.named(story.config, about, offsets, is_readable=False)
+    assert many.walks == few.walks

@@ -54,8 +54,8 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
             values = dict(_values(broker, about, offsets))
             holes = [offset for offset in offsets if offset not in values]
         else:
-            runs = [[offset for offset in offsets if first <= offset <= last] for first, last in _runs(offsets)]
-            holes = [hole for run in runs for hole in set_asides.holes(run, partial(_offsets, broker, about))]
+            read = partial(_offsets, broker, about)
+            holes = [hole for run in _runs(offsets) for hole in set_asides.holes(run, read)]
     if holes:
         raise RefusedError(
             f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)}: compaction, an aborted "
@@ -134,8 +134,8 @@ def _check_log(broker: Broker, about: Subject, offsets: Sequence[int]) -> None:
 def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
     """The offsets that have a record, with its value."""
     selection, at = set(offsets), (about.topic, about.partition)
-    for first, last in _runs(offsets):
-        batches: Iterator[list[Message]] = broker.read(Offsets.of([(at, first)]), Offsets.of([(at, last + 1)]))
+    for run in _runs(offsets):
+        batches: Iterator[list[Message]] = broker.read(Offsets.of([(at, run[0])]), Offsets.of([(at, run[-1] + 1)]))
         for message in (message for batch in batches for message in batch):
             if message.offset() in selection:
                 yield message.offset() or 0, message.value()
@@ -148,17 +148,16 @@ def _offsets(broker: Broker, about: Subject, start: int, end: int) -> Iterator[i
         yield from (message.offset() or 0 for message in batch)
 
 
-def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last offset per run of offsets that lie close together."""
-    first = last = None
+def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
+    """The offsets in runs of those that lie close together."""
+    run: list[int] = []
     for offset in offsets:
-        if last is None or offset - last > _GAP:
-            if first is not None and last is not None:
-                yield first, last
-            first = offset
-        last = offset
-    if first is not None and last is not None:
-        yield first, last
+        if run and offset - run[-1] > _GAP:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run
 
 
 def _listing(
