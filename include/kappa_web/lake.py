@@ -72,12 +72,12 @@ class Lake:
         config: where they are.
 
     Attributes:
-        lasting: paths of the ledgers of epochs that had not ended at the last look at the record.
+        lasting_ledgers: paths of the ledgers of epochs that had not ended at the last look at the record.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.lasting: frozenset[str] = frozenset()
+        self.lasting_ledgers: frozenset[str] = frozenset()
         self.epochs = epochs_of(config.lake)
         self._ledgers: dict[str, Ledger] = {}
         self._last = 0
@@ -145,13 +145,13 @@ class Lake:
 
     def _close_ended(self, records: TopologyRecords) -> None:
         """Close the ledgers of epochs that have ended: each has its commits in memory."""
-        self.lasting = frozenset(
+        self.lasting_ledgers = frozenset(
             EpochPaths(lake=self.config.lake, topology=record.topology, epoch=epoch).ledger
             for record in records
             for epoch in record.readable_epochs
         )
         with self._lock:
-            self._ledgers = {path: ledger for path, ledger in self._ledgers.items() if path in self.lasting}
+            self._ledgers = {path: ledger for path, ledger in self._ledgers.items() if path in self.lasting_ledgers}
 
     def view(
         self, topology: str, *, epoch: int | None = None, seq: int | None = None, at: datetime | None = None

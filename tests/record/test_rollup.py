@@ -527,7 +527,7 @@ def test_releases_of_rolled_up_slices_are_kept(tmp_path: Path) -> None:
         assert state.released == before.released != {}
         assert state.releases[0][0] == before.commits[4].standing
     for state in (before, ledger.state(), Ledger(ledger.path).state()):
-        assert state.holding == {"pos": {1: {last // 3: 1_000 * last}}}, "later slices feel no other one"
+        assert state.effective_releases == {"pos": {1: {last // 3: 1_000 * last}}}, "later slices feel no other one"
 
 
 def test_times_and_graces_come_from_the_code_of_a_commit() -> None:

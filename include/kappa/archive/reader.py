@@ -56,7 +56,7 @@ class Archive:
         self.ledger = Ledger(self.paths.ledger)
         self._chunks: list[Chunk] = []
         #: The same by partition, in order of their offsets.
-        self._held: dict[TopicPartition, list[Chunk]] = {}
+        self._by_partition: dict[TopicPartition, list[Chunk]] = {}
         self._seen = 0
         self._times = lru_cache(maxsize=64)(self._load_times)
         self._maxima = lru_cache(maxsize=1)(self._load_maxima)
@@ -75,7 +75,7 @@ class Archive:
             chunks = chunks_of(row)
             self._chunks += chunks
             for chunk in chunks:
-                self._held.setdefault(chunk.range.at, []).append(chunk)
+                self._by_partition.setdefault(chunk.range.at, []).append(chunk)
         self._seen = len(commits)
         return self._chunks
 
@@ -93,7 +93,7 @@ class Archive:
         chunks: list[Chunk] = []
         if self.chunks:  # takes in new ones
             for item in ranges:
-                held = self._held.get(item.at, []) if item.count else []
+                held = self._by_partition.get(item.at, []) if item.count else []
                 first = bisect.bisect_right(held, item.start, key=lambda chunk: chunk.range.end)
                 chunks += held[first : bisect.bisect_left(held, item.end, key=lambda chunk: chunk.range.start)]
         return chunks

@@ -72,7 +72,7 @@ class LedgerState:
         last: number of the last row.
         set_aside: all records that it has set aside, and those of the epochs that it began with.
         recorded: place -> Delta version up to which rows list its files: those are on the disk.
-        holding: of :attr:`released` those that later slices may feel.
+        effective_releases: of :attr:`released` those that later slices may feel.
     """
 
     claim: LedgerRow | None = None
@@ -100,7 +100,7 @@ class LedgerState:
     last: int = 0
     set_aside: SetAsides = ()
     recorded: Mapping[str, int] = field(default_factory=dict)
-    holding: Releases = field(default_factory=dict)
+    effective_releases: Releases = field(default_factory=dict)
 
     @property
     def rolled_commits(self) -> int:
@@ -304,7 +304,9 @@ class StateBuilder:
         values["last"] = row.n
         if row.kind in ("commit", "rollup"):
             last = self._commits[-1] if row.kind == "rollup" else row
-            values["holding"] = that_may_hold([values.get("holding", {}), row.releases], last.stream_times)
+            values["effective_releases"] = that_may_hold(
+                [values.get("effective_releases", {}), row.releases], last.stream_times
+            )
         if "set_aside" in row.detail and row.kind in ("commit", "rollup"):
             self._asides += row.set_aside
         if row.kind == "claim":

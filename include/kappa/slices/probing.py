@@ -108,7 +108,7 @@ class Probe:
             small_slice=engines.small_slice,
             mask_key=engines.mask_key,
             schemas=engines.schemas,
-            released=state.holding,
+            released=state.effective_releases,
             floored=state.floored,
         )
         self._promises = promises(run, committed)

@@ -71,7 +71,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         small_slice=run.engines.small_slice,
         mask_key=run.engines.mask_key,
         schemas=run.engines.schemas,
-        released=state.holding,
+        released=state.effective_releases,
         floored=state.floored,
     ) as reading:
         slice = Slice(

@@ -148,9 +148,9 @@ class Board:
     def _forget_ended(self) -> None:
         """Let go of what is known of epochs that have ended: their slices are most of it."""
         caches: tuple[dict[str, Any], ...] = (self._states, self._unreadable, self._anatomies, self._reasons)
-        for of_ledgers in caches:
-            for path in of_ledgers.keys() - self.lake.lasting:
-                of_ledgers.pop(path, None)
+        for by_ledger in caches:
+            for path in by_ledger.keys() - self.lake.lasting_ledgers:
+                by_ledger.pop(path, None)
 
     def _is_current(self, paths: EpochPaths) -> bool:
         """Whether a ledger has no commit since it was read."""
