@@ -14,7 +14,11 @@ import pytest
 from kappa.drawing import Kind, graph_of
 from kappa.errors import TopologyError
 from kappa.starters import StarterShape, starter, stem
+from kappa.testing import Input, TopologyDriver
 from kappa.topology import registry
+from kappa_local.generators.draws import Course, Stream
+from kappa_local.generators.generator import SCENARIOS
+from kappa_local.generators.invoices import Invoices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +92,20 @@ def test_the_test_of_a_starter_passes(tmp_path: Path, spark: SparkSession, shape
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("shape", StarterShape)
+def test_a_starter_runs_on_what_kappa_generate_makes(tmp_path: Path, spark: SparkSession, shape: StarterShape) -> None:
+    write(tmp_path, "retail.begun", shape)
+    topology = registry.load(tmp_path / "topologies", "retail.begun")
+    driver = TopologyDriver(topology, spark)
+    driver.pipe(
+        Input(topic=source.topic, key=key, value=value, timestamp_ms=time)
+        for source in topology.sources
+        for key, value, time in generated(source.topic).records(0, 1_000)
+    )
+    assert driver.dead_letters == [] and driver.sent("retail.begun")
+
+
+@pytest.mark.spark
 def test_the_test_of_a_starter_fails_when_its_step_is_broken(tmp_path: Path, spark: SparkSession) -> None:
     file, test = write(tmp_path, "retail.begun", StarterShape.RUNNING_TOTAL)
     text = file.read_text()
@@ -98,6 +116,12 @@ def test_the_test_of_a_starter_fails_when_its_step_is_broken(tmp_path: Path, spa
     for function in functions_of(test):
         with pytest.raises(AssertionError):
             function(spark)
+
+
+def generated(topic: str) -> Course:
+    """What `kappa generate` sends to a topic."""
+    (scenario,) = (one for one in SCENARIOS.values() if one.topic == topic)
+    return Invoices() if scenario.make is None else Stream(make=scenario.make, time_step=scenario.time_step)
 
 
 def functions_of(file: Path) -> list[Callable[[SparkSession], Any]]:

@@ -76,7 +76,7 @@ def new(
     ] = None,
     execute: Execute = False,
 ) -> None:
-    """Write a topology and its test as a starting point. Both read the invoices of `kappa generate retail`.
+    """Write a topology and its test as a starting point. Both read records that `kappa generate` makes.
 
     The topology goes to the folder of the setting `topologies`, which deploys it: schedulers see it, nothing runs. No
     file is overwritten.

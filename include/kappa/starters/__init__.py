@@ -1,6 +1,6 @@
 """The first files of a topology and of its test, for a few common shapes. Pure.
 
-They read the invoices of ``kappa generate retail``, so that they run before any change.
+They read records that ``kappa generate`` makes, so that they run before any change.
 """
 
 from __future__ import annotations
