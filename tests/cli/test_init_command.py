@@ -190,6 +190,17 @@ def test_commands_in_the_repository_have_its_settings_and_new_writes_into_it(
 @pytest.mark.spark
 def test_the_tests_of_a_new_repository_pass(tmp_path: Path) -> None:
     run("init", "streams", "--execute")
+    # Production's: a cluster, a lake and logins that are out of reach here.
+    settings_file = tmp_path / "streams" / "kappa.toml"
+    kept_lines = [line for line in settings_file.read_text().splitlines() if not line.startswith("lake =")]
+    production = [
+        'lake = "s3://lakes/orders"',
+        'lake_client_file = "secrets/lake.properties"',
+        'kafka_client_file = "secrets/kafka.properties"',
+        'spark_master = "spark://spark-master:7077"',
+        'spark_conf = {"spark.pyspark.python" = "/opt/kappa/bin/python"}',
+    ]
+    settings_file.write_text("\n".join([*kept_lines, *production]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider"]
     tests = subprocess.run(command, cwd=tmp_path / "streams", capture_output=True, text=True, check=False)
     assert tests.returncode == 0, tests.stdout

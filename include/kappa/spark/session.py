@@ -8,9 +8,9 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kappa.config import Config
 from kappa.errors import ConfigError
@@ -279,8 +279,8 @@ def is_too_large(error: BaseException) -> bool:
 
 
 def local_session(name: str = "tests") -> SparkSession:
-    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all
-    tests.
+    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables and ``kappa.toml``, but for cluster,
+    lake and logins. It takes seconds: make one for all tests.
 
     Args:
         name: shown by Spark's own tools.
@@ -294,7 +294,11 @@ def local_session(name: str = "tests") -> SparkSession:
         >>> spark.range(3).count()
         3
     """
-    return build_session(Config.from_env(), name)
+    config = Config.from_env()
+    own: dict[str, Any] = {"lake": str(config.home / "lake"), "lake_client_file": "", "kafka_client_file": ""}
+    if local_cores(config.spark_master) is None:
+        own |= {"spark_master": "local[*]", "spark_conf": {}}
+    return build_session(replace(config, **own), name)
 
 
 def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
