@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from kappa.errors import TopologyError, UsageError
-from kappa.operators import newest_by
+from kappa.operators import agg, newest_by, tumbling_window
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.registry import load
@@ -134,6 +134,52 @@ def test_an_unparsable_record_is_a_dead_letter_and_a_slice_may_be_empty(loyalty:
 def test_a_record_of_a_topic_that_is_not_a_source_is_refused(loyalty: TopologyDriver) -> None:
     with pytest.raises(TopologyError, match="elsewhere"):
         loyalty.pipe([Input(topic="elsewhere", value=b"")])
+
+
+def test_partitions_are_those_of_sources_and_records_lie_in_them(spark: SparkSession) -> None:
+    rows = topology_of(lambda slice: slice["t"].selectExpr("id", "_timestamp AS at"))
+    with pytest.raises(TopologyError, match=r"\['tt'\] are not sources of 'test.rows'; it reads \['t'\]"):
+        TopologyDriver(rows, spark, partitions={"tt": 2})
+    driver = TopologyDriver(rows, spark, partitions={"t": 2})
+    for partition in (-1, 2):
+        with pytest.raises(TopologyError, match=f"'t' has no partition {partition}: its numbers are 0 to 1"):
+            driver.pipe(log((partition, 1, "a", 1)))
+    with pytest.raises(TopologyError, match="'t' has no partition -1: its numbers begin at 0"):
+        TopologyDriver(rows, spark).pipe(log((-1, 1, "a", 1)))
+
+
+def test_a_slice_that_is_refused_leaves_everything_as_it_was(spark: SparkSession) -> None:
+    source = Source(topic="t", schema="id STRING NOT NULL, amount BIGINT", grace="1 second", idle_after="1 second")
+    hours = tumbling_window(source, key="id", size="1 second", aggregates={"n": agg.count()}, table="open")
+
+    def step(slice: Any) -> Any:
+        hours(slice)
+        return {"positive": slice["t"].selectExpr("NULLIF(amount, 0) AS amount")}
+
+    topology = Topology(
+        name="test.refused",
+        version="1",
+        sources=[source],
+        operators=[hours],
+        outputs=[
+            Append(name="hours", of=hours.final),
+            Append(name="positive", schema="amount BIGINT NOT NULL"),
+            Topic(name="hours", of="hours", key="id", time="window_end", on_replay="versioned"),
+        ],
+        step=step,
+    )
+    first, refused, last = log((0, 0, "a", 1)), log((1, 9_000, "a", 0)), log((0, 500, "a", 1), (0, 2_000, "b", 1))
+    driver, other = TopologyDriver(topology, spark), TopologyDriver(topology, spark)
+    driver.pipe(first)
+    for _ in range(2):
+        with pytest.raises(TopologyError, match="null in column 'amount'"):
+            driver.pipe([*refused, Input(topic="t", value="{")])
+    driver.pipe(last)
+    for slice in (first, last):
+        other.pipe(slice)
+    assert driver.rows("late_records") == driver.dead_letters == []
+    assert driver.sent("hours") == other.sent("hours") and driver.rows("hours")[0]["n"] == 2
+    assert (driver.released, driver.final) == (other.released, other.final)
 
 
 def test_an_undeclared_effect_is_refused(spark: SparkSession) -> None:

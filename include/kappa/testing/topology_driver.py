@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -98,6 +99,7 @@ class TopologyDriver:
         if now.tzinfo is None:
             raise UsageError(f"The clock cannot begin at {now}, which has no time zone. Add one: tzinfo=UTC.")
         self.topology = topology
+        self._check_sources(partitions or {})
         self.dead_letters: list[dict[str, Any]] = []
         self.orders: dict[str, Order | None] = {}
         self._session = session
@@ -141,7 +143,8 @@ class TopologyDriver:
         return self._now
 
     def pipe(self, inputs: Iterable[Input], *, final: Mapping[str, datetime | None] | None = None) -> None:
-        """Run one slice of exactly these records; those of one partition in the order given.
+        """Run one slice of exactly these records; those of one partition in the order given. A slice that is refused
+        leaves everything as it was before.
 
         Args:
             inputs: the records.
@@ -149,18 +152,28 @@ class TopologyDriver:
                 driver has it; of one that is not named, what it was.
 
         Raises:
-            TopologyError: a record's topic is not a source, or an effect is not what the topology declares.
+            TopologyError: a record's topic is not a source, or lacks its partition, or an effect is not what the
+                topology declares.
         """
+        timed = with_times(inputs, self._now)
+        self._check_sources({item.topic for item in timed})
+        for item in timed:
+            count = self._partition_counts.get(item.topic)
+            if item.partition < 0 or (count is not None and item.partition >= count):
+                numbers = "begin at 0" if count is None else f"are 0 to {count - 1}"
+                raise TopologyError(f"Topic {item.topic!r} has no partition {item.partition}: its numbers {numbers}.")
+        before = {name: copy(value) if isinstance(value, dict | list) else value for name, value in vars(self).items()}
+        try:
+            self._run(timed, final or {})
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def _run(self, timed: list[Input], final: Mapping[str, datetime | None]) -> None:
         import pyarrow as pa
 
-        timed = with_times(inputs, self._now)
-        strangers = sorted({item.topic for item in timed} - set(self.topology.source_topics))
-        if strangers:
-            raise TopologyError(
-                f"{strangers} are not sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
-            )
         self._seq += 1
-        self._followed |= {topic: _millis(at) for topic, at in (final or {}).items() if at is not None}
+        self._followed |= {topic: _millis(at) for topic, at in final.items() if at is not None}
         self._hold_frontiers()
         large = frozenset(table.name for table in self.topology.tables if self._keys(table.name) >= state.LARGE_ROWS)
         tune(self._session, is_small=True, is_compiled=bool(large))
@@ -201,7 +214,7 @@ class TopologyDriver:
             columns = self.topology.sent_columns(topic)
             names, encode = [column.name for column in columns], output_encoder(topic, columns)
             sent = topic_records(topic, names, effects[topic.of], encode=encode)
-            self._sent[topic.name].extend((record.key, record.value) for record in sent)
+            self._sent[topic.name] = [*self._sent[topic.name], *((record.key, record.value) for record in sent)]
 
     def _frontier(self, source: Source, grace_ms: int) -> Frontier:
         topic = source.topic
@@ -246,6 +259,12 @@ class TopologyDriver:
                 f"Topology {self.topology.name!r} has no topic output {topic!r}; it has {list(self._sent)}.", name=topic
             )
         return self._sent[topic]
+
+    def _check_sources(self, topics: Collection[str]) -> None:
+        if strangers := sorted(set(topics) - set(self.topology.source_topics)):
+            raise TopologyError(
+                f"{strangers} are not sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
+            )
 
     def _append(self, name: str) -> Append:
         """The append output of that name.
