@@ -280,9 +280,10 @@ def test_nested_values_are_compared_by_content(spark: SparkSession, kind: str) -
         ("MAP('a', CAST('-0.0' AS FLOAT))", "MAP('a', CAST('0.0' AS FLOAT))"),
         ("NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(10,2)))", "NAMED_STRUCT('n', CAST(1.5 AS DECIMAL(12,4)))"),
         ("ARRAY(NAMED_STRUCT('n', 100L))", "ARRAY(NAMED_STRUCT('n', CAST(100 AS DECIMAL(20,1))))"),
+        ("ARRAY(NAMED_STRUCT('n', 100L, 'a', 'x'))", "ARRAY(NAMED_STRUCT('a', 'x', 'n', 100L))"),
     ],
 )
-def test_numbers_within_a_value_are_equal_where_columns_of_them_are(
+def test_what_is_within_a_value_is_equal_where_columns_of_it_are(
     spark: SparkSession, live: str, candidate: str
 ) -> None:
     frames = [

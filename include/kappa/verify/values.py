@@ -67,7 +67,8 @@ def as_text(column: Column, kind: DataType, *, is_retyped: bool = False) -> Colu
     """A value as text: neither maps nor values of different types can be compared as they are.
 
     Args:
-        is_retyped: whether it is compared with a value of another type, so that all numbers within are digits.
+        is_retyped: whether it is compared with a value of another type, so that all numbers within are digits, and
+            fields of a STRUCT, which may have another order there, are in that of their names.
     """
     from pyspark.sql import functions as F
 
@@ -90,7 +91,8 @@ def _canonical(column: Column, kind: DataType, is_retyped: bool) -> Column:
     if isinstance(kind, ArrayType):
         return F.transform(column, lambda item: _canonical(item, kind.elementType, is_retyped))
     if isinstance(kind, StructType):
-        fields = [_canonical(column.getField(f.name), f.dataType, is_retyped).alias(f.name) for f in kind.fields]
+        parts = sorted(kind.fields, key=lambda f: f.name) if is_retyped else kind.fields
+        fields = [_canonical(column.getField(f.name), f.dataType, is_retyped).alias(f.name) for f in parts]
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, MapType):
         entries = F.array_sort(
