@@ -110,6 +110,12 @@ def test_no_two_classes_share_a_name() -> None:
     assert shared_names(modules()) == {}
 
 
+def test_no_two_modules_of_tests_share_a_name() -> None:
+    """Pytest imports them by their names alone, and leaves out the second one with an error at the end of a run."""
+    names = Counter(file.name for file in (INCLUDE.parent / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_no_module_imports_a_private_name() -> None:
     assert private_imports(modules()) == []
 
