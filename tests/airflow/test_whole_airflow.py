@@ -239,7 +239,12 @@ def test_housekeeping_runs_and_a_stream_takes_no_run_by_hand(stack: AirflowStack
 
 def announced(stack: AirflowStack) -> list[tuple[str, str]]:
     """Which move each asset event of the balances is about, oldest first."""
-    events = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
+    try:
+        events = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
+    except Transient as error:
+        if error.data.get("status") != 500:
+            raise
+        return []  # Airflow cannot show an event whose run is queued and has no start yet
     return [
         (event["extra"]["id"], event["extra"]["table"])
         for event in events
