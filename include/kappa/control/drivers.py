@@ -149,7 +149,7 @@ def stop(
     return Act(effects=effects, outcome=lambda: number)
 
 
-def check_wanted(config: Config, topology: str, epoch: int, *, request: str = "") -> None:
+def check_wanted(record: TopologyRecord, epoch: int, *, request: str = "") -> None:
     """Refuse to wait for an epoch whose driver is to run no more: whoever decided that is named.
 
     Args:
@@ -158,7 +158,6 @@ def check_wanted(config: Config, topology: str, epoch: int, *, request: str = ""
     Raises:
         MoveRefusedError: the epoch was stopped, aborted, rejected, released or replaced meanwhile.
     """
-    record = epochs_of(config.lake).record(topology)
     if record.epoch(epoch).is_wanted:
         return
     is_retired = record.epoch(epoch).stage is Stage.RETIRED
@@ -171,6 +170,7 @@ def check_wanted(config: Config, topology: str, epoch: int, *, request: str = ""
     what, way = _UNWANTED[end.event]
     why = f": {end.reason.rstrip('.')}" if end.reason else ""
     rest = f"{request} stays asked for." if request else "Nothing is waited for any more."
+    topology = record.topology
     raise MoveRefusedError(
         f"Epoch {epoch} of {topology!r} {what.format(live=end.epoch)} by {end.actor} at {end.at:%Y-%m-%d %H:%M:%S} "
         f"UTC{why}. {rest} {way.format(topology=topology, epoch=epoch)}",

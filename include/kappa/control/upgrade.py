@@ -345,9 +345,7 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
                     epoch=proposal.epoch,
                 )
             writer = beat.writer if state in ("running", "slow") else writer
-        if not epoch.is_wanted:
-            request = "The upgrade" if epoch.upgrade is not None else ""
-            check_wanted(config, proposal.topology, proposal.epoch, request=request)
+        check_wanted(record, proposal.epoch, request="The upgrade" if epoch.upgrade is not None else "")
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     is_over = epochs_of(config.lake).record(proposal.topology).epoch(proposal.epoch).code == proposal.to_code

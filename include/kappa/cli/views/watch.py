@@ -61,7 +61,7 @@ def watch(
             if until(progress):
                 return progress
             if not progress.is_wanted:
-                control.check_wanted(config, topology, epoch)
+                control.check_wanted(control.record(config, topology), epoch)
             if progress.driver.state == "stuck":
                 raise StuckError(
                     f"Epoch {epoch} of {topology!r} is {progress.driver.message}. Its log has the error; after a "
@@ -109,7 +109,7 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
                 shown[name] = progress.message
                 console.print(f"{name}: {progress.message}", highlight=False)
             if not progress.is_wanted:
-                control.check_wanted(config, name, epoch)
+                control.check_wanted(epochs.record(name), epoch)
             if progress.driver.state == "stuck":
                 raise StuckError(
                     f"Epoch {epoch} of {name!r} is {progress.driver.message}. See its log; none of "

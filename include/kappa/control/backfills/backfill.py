@@ -226,8 +226,7 @@ def await_replaced(
                 f"kappa start {request.topology} --execute",
                 epoch=request.epoch,
             )
-        if not record.epoch(request.epoch).is_wanted:
-            check_wanted(config, request.topology, request.epoch, request="The interval")
+        check_wanted(record, request.epoch, request="The interval")
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
