@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, by_partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def usable(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, list[OffsetRange]]:
     """Covered ranges, by partition, of archives whose topic is the one that the broker has now."""
-    return _by_partition(
+    return by_partition(
         item
         for topic, archive in archives.items()
         if topic_ids.get(topic) == archive.topic_id
@@ -117,7 +117,7 @@ def from_archive(
 
 def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The overlaps of two sets of ranges, sorted; neither set may name an offset twice."""
-    second = _by_partition(others)
+    second = by_partition(others)
     overlaps = [
         OffsetRange(topic=a.topic, partition=a.partition, start=max(a.start, b.start), end=min(a.end, b.end))
         for a in ranges
@@ -142,7 +142,7 @@ def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> t
 
 def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> bool:
     """Whether each range lies within one of the others; empty ones always do."""
-    outer = _by_partition(others)
+    outer = by_partition(others)
     return all(
         item.is_empty or any(o.start <= item.start and item.end <= o.end for o in outer.get(item.at, ()))
         for item in ranges
@@ -186,11 +186,3 @@ def carried(
         if chunk.max_ms is not None:
             largest[partition] = max(largest.get(partition, chunk.max_ms), chunk.max_ms)
     return maxima
-
-
-def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
-    """The ranges of each partition."""
-    own: dict[TopicPartition, list[OffsetRange]] = {}
-    for item in ranges:
-        own.setdefault(item.at, []).append(item)
-    return own

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.errors import KappaError, UsageError
+from kappa.offsets import vector
 from kappa.offsets.notation import is_number
 from kappa.offsets.vector import OffsetRange, TopicPartition
 
@@ -135,9 +136,7 @@ def merged(several: Iterable[SetAside]) -> SetAsides:
 
 def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsides:
     """Those in offset ranges."""
-    spans: dict[TopicPartition, list[OffsetRange]] = {}
-    for item in ranges:
-        spans.setdefault(item.at, []).append(item)
+    spans = vector.by_partition(ranges)
     return _filtered(several, lambda at, offset: any(r.start <= offset < r.end for r in spans.get(at, ())))
 
 

@@ -266,6 +266,14 @@ def joins(ranges: Iterable[OffsetRange], next_ranges: Iterable[OffsetRange]) -> 
     return all((reached.get(*at) or 0) == start for at, start in ranges_start(next_ranges).items())
 
 
+def by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    """The ranges of each partition, in the order given."""
+    own: dict[TopicPartition, list[OffsetRange]] = {}
+    for range_ in ranges:
+        own.setdefault(range_.at, []).append(range_)
+    return own
+
+
 def uncovered(ranges: Iterable[OffsetRange], start: Offsets, end: Offsets) -> Coverage:
     """Compare ranges, in any order, with the span from ``start`` to ``end``.
 
@@ -273,16 +281,14 @@ def uncovered(ranges: Iterable[OffsetRange], start: Offsets, end: Offsets) -> Co
         DataLossError: ``end`` is before ``start``.
     """
     spans = {range_.at: range_ for range_ in start.span_to(end)}
-    by_partition: dict[TopicPartition, list[OffsetRange]] = {at: [] for at in spans}
-    for range_ in ranges:
-        by_partition.setdefault(range_.at, []).append(range_)
+    own = by_partition(ranges)
     gaps: list[OffsetRange] = []
     overlaps: list[OffsetRange] = []
     outside: list[OffsetRange] = []
-    for at in sorted(by_partition):
+    for at in sorted(spans.keys() | own.keys()):
         span = spans.get(at, _part(at, 0, 0))
         cursor = span.start
-        for range_ in sorted(by_partition[at]):
+        for range_ in sorted(own.get(at, ())):
             outside.append(_part(at, range_.start, min(range_.end, span.start)))
             outside.append(_part(at, max(range_.start, span.end), range_.end))
             inner = _part(at, max(range_.start, span.start), min(range_.end, span.end))

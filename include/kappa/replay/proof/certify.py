@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kappa.offsets.coverage import is_within, joined
-from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_start, uncovered
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, by_partition, ranges_end, ranges_start, uncovered
 from kappa.replay.proof.certificate import Certificate, MoveFacts, PartitionProof, SliceFacts, Span
 
 
@@ -192,14 +192,10 @@ def _unbroken(moves: Sequence[MoveFacts], at: Offsets | None) -> list[str]:
 
 def _not_once(sending: Sequence[tuple[int, SliceFacts]], turns: Iterable[_Turn], dropped: Iterable[_Turn]) -> list[str]:
     """Offsets of the turns that were not sent, or more than once. Epochs without a ledger are taken at their word."""
-    by_partition: dict[TopicPartition, list[OffsetRange]] = {}
-    for range_ in (
-        *(range_ for _, slice_ in sending for range_ in slice_.ranges),
-        *(span for turn in dropped for span in turn.spans),
-    ):
-        by_partition.setdefault(range_.at, []).append(range_)
+    sent = (range_ for _, slice_ in sending for range_ in slice_.ranges)
+    own = by_partition((*sent, *(span for turn in dropped for span in turn.spans)))
     coverages = [
-        uncovered(by_partition.get(span.at, ()), ranges_start([span]), ranges_end([span]))
+        uncovered(own.get(span.at, ()), ranges_start([span]), ranges_end([span]))
         for span in joined(span for turn in turns for span in turn.spans)
     ]
     return [
