@@ -307,7 +307,6 @@ class StateBuilder:
             values["effective_releases"] = that_may_hold(
                 [values.get("effective_releases", {}), row.releases], last.stream_times
             )
-        if "set_aside" in row.detail and row.kind in ("commit", "rollup"):
             self._asides += row.set_aside
         if row.kind == "claim":
             values["claim"] = row
