@@ -18,7 +18,7 @@ from kappa.control.removals import removal
 from kappa.driver.handovers import joint_handover
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.names import EpochPaths
+from kappa.names import EpochPaths, code_file
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.presence.liveness import Sign
 from kappa.record.chains import check_bindings, sent_ends_of, stands_of_readers
@@ -193,6 +193,25 @@ def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch
         control.retire(config, "a", 1, actor="ada", reason="old")
     control.retire(config, "b", 1, actor="ada", reason="old")
     control.retire(config, "a", 1, actor="ada", reason="old")
+
+
+def test_code_of_an_upgrade_goes_with_its_epoch_that_is_rolled_up_at_its_end(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of such an epoch, only the history says by which code it ran after its plan's."""
+    monkeypatch.setattr("kappa.record.epochs.ROLL_UP_EVENTS", 1)
+    monkeypatch.setattr(removal.ownership, "is_ours", lambda *_: False)
+    tell(config, "a", 1, "upgrade", "upgraded", code="later")
+    file = Path(code_file(config.lake, "later"))
+    file.write_bytes(b"")
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    control.retire(config, "b", 1, actor="ada", reason="old")
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=2))
+    control.retire(config, "a", 1, actor="ada", reason="old")
+    assert Epochs(config.lake).record("a").epoch(1).rolled_up
+    assert not file.exists() and Path(code_file(config.lake, CODE)).exists()
 
 
 def test_a_plan_is_held_against_the_record_again_when_it_is_put_there(config: Config) -> None:

@@ -123,17 +123,17 @@ def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkey
         theirs.add("b.b", 1, "planned", actor="other", **DETAIL["planned"])
         real(*arguments)
 
-    for number in range(1, 6):
+    for number in range(1, 4):
         night(ours, number)
     monkeypatch.setattr(row_files, "keep", keep)
-    night(ours, 6)
+    night(ours, 4)
     monkeypatch.setattr(row_files, "keep", real)
     assert ours.rolled_up_to == 0 and ours.topologies() == ["a.a", "b.b"]
     (unnamed,) = Path(epochs_history(lake)).iterdir()
-    night(ours, 7)
+    night(ours, 5)
     named = {epoch.rolled_up for epoch in ours.record("a.a").epochs.values()} - {""}
     assert ours.rolled_up_to > 0 and len(named) == 1 and unnamed.stem not in named
-    assert [event.n for event in ours.history()] == list(range(1, 70))
+    assert [event.n for event in ours.history()] == list(range(1, 50))
 
 
 def test_epochs_of_a_host_whose_clock_is_ahead_are_rolled_up_after_later_ones(
@@ -159,6 +159,25 @@ def test_epochs_of_a_host_whose_clock_is_ahead_are_rolled_up_after_later_ones(
             epochs = [epoch for record in one.records() for epoch in record.epochs.values()]
             assert {epoch.planned.topology for epoch in epochs if epoch.rolled_up} == topologies
             assert one.history()[: len(before)] == before
+
+
+def test_an_epoch_that_was_replaced_days_ago_is_rolled_up_as_soon_as_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that was aborted stays for a day."""
+    epochs = Epochs(str(tmp_path))
+    monkeypatch.setattr(epochs_module, "ROLL_UP_EVENTS", 1)
+    for number in (1, 2, 3):
+        monkeypatch.setattr(clock, "now", lambda day=number: BEGIN + timedelta(days=day))
+        for kind in ("planned", *NIGHT, "moved"):
+            epochs.add("a.a", number, kind, actor="test", **DETAIL.get(kind, {}))
+        epochs.add("a.a", 10 + number, "planned", actor="test", **DETAIL["planned"])
+        epochs.add("a.a", 10 + number, "aborted", actor="test")
+    epochs.add("a.a", 1, "dropped", actor="test")
+    epochs.add("a.a", 2, "dropped", actor="test")
+    record = epochs.record("a.a")
+    assert sorted(record.recent) == [2, 3, 12, 13]
+    assert {number for number, epoch in record.epochs.items() if epoch.rolled_up} == {1, 11}
 
 
 @pytest.mark.usefixtures("nights")
@@ -221,10 +240,10 @@ def test_a_file_that_was_removed_before_its_commit_is_there_after_it(
         real(log, *arguments)
 
     monkeypatch.setattr(AppendLog, "replace", late)
-    for number in range(1, 7):
+    for number in range(1, 5):
         night(epochs, number)
     assert epochs.rolled_up_to > 0
-    assert [event.n for event in epochs.history()] == list(range(1, 59))
+    assert [event.n for event in epochs.history()] == list(range(1, 39))
 
 
 def copied(lake: Path, to: Path) -> Epochs:

@@ -113,7 +113,7 @@ def test_a_first_look_reads_as_many_rows_after_many_nights_as_after_few(
 ) -> None:
     """Also after small files were merged, and a document that stays is read of as few."""
     monkeypatch.setattr("kappa.delta.append_log.LATE_BYTES", 1)
-    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 2)
     lake, counts = str(tmp_path), []
     epochs = Epochs(lake)
     for epoch in range(1, 25):

@@ -340,7 +340,7 @@ def moved(lake: str, place: str) -> LakeMovedError:
     )
 
 
-#: How long all events of an epoch that ended stay on record.
+#: How long all events of an epoch that ended stay on record after the last one, its removal apart.
 EVENTS_STAY = timedelta(days=1)
 #: How many events of such epochs are rolled up at once: the whole record is written for it.
 ROLL_UP_EVENTS = 1_000

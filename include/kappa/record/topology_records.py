@@ -124,11 +124,11 @@ class TopologyRecords:
         return list(heapq.merge(*(own.whole() for own in self._events.values()), key=attrgetter("n")))
 
     def long_ended(self, before: datetime) -> set[int]:
-        """Numbers of the events of epochs that ended before a time, and were not rolled up."""
+        """Numbers of the events of epochs that have ended and were in use before a time, and were not rolled up."""
         numbers: set[int] = set()
         for record in self:
             for number, events in _grouped(self._own(record.topology).recent(), attrgetter("epoch")).items():
-                if events[-1].at < before and record.epoch(number).stage.is_ended:
+                if _last_use(events) < before and record.epoch(number).stage.is_ended:
                     numbers.update(event.n for event in events)
         return numbers
 
@@ -311,6 +311,11 @@ def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
         return None
     standings = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
     return next(standings, None)
+
+
+def _last_use(events: Sequence[Event]) -> datetime:
+    """The time of the last event of an epoch; its removal after it was live is none: nobody waits for that."""
+    return max(event.at for event in events if event.event != "dropped")
 
 
 def _identity(event: Event) -> tuple[str, int, str, datetime]:

@@ -189,6 +189,7 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
     """The removal of what an epoch that has ended left on the broker and in the lake."""
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch)
     plan = plan_file(config.lake, record.epoch(epoch).planned.detail["plan_id"])
+    codes = record.epoch(epoch).codes  # of an epoch that is rolled up when it ends, upgrades are only in the history
 
     def target() -> EpochRecord:
         return epochs.record(record.topology).epoch(epoch)
@@ -224,7 +225,7 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
     def files() -> None:
         store = store_of(plan)
         store.delete(plan)
-        for code in target().codes - orphans.named_codes(config):
+        for code in (codes | target().codes) - orphans.named_codes(config):
             code_store.discard(config.lake, code, gone, partial(is_named, code))
 
     def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
