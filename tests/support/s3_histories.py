@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from kappa import faults
 from kappa.config import Config
-from kappa.errors import LakeUnreachableError
+from kappa.errors import KappaError, LakeUnreachableError
 from kappa.kafka.broker import Broker
 from kappa.record import rollup
 from kappa.spark.session import build_session
@@ -55,6 +55,10 @@ class OnS3(Eventful):
                 return super().command(run)
             except LakeUnreachableError:
                 self.say("the store did not answer a command, which is called again")
+            except KappaError as error:  # a thread is not ended by force, as a process is
+                if "does not end. End process" not in str(error):
+                    raise
+                self.say("a driver does not end yet; the command is called again")
 
 
 def played(proxy: Proxy, bootstrap_servers: str, folder: Path, seeds: Sequence[int]) -> Iterator[tuple[str, str]]:
@@ -156,7 +160,7 @@ def main() -> None:
             topic = f"history.{os.getpid()}.{seed}"
             kafka.create_topic(topic, 2, {"retention.ms": "-1"}, exists_ok=False)
             places = {"lake": f"{config.lake}/{seed}", "lake_client_file": config.lake_client_file}
-            often = {"maintain_minutes": 0.05, "handover_seconds": 20.0}
+            often = {"maintain_minutes": 0.05, "handover_seconds": 60.0}
             base = arguments.folder / str(seed)
             with (
                 lab(base, kafka, session, topic, kind=OnS3, **places, **often) as history,
