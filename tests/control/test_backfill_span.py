@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from support.windowing import SUMMARY, led, ms, tick
 
 from kappa import Append, Source, Topology
 from kappa.control.backfills.backfill_plan import Computed
-from kappa.control.backfills.backfill_reading import codes_between
+from kappa.control.backfills.backfill_reading import codes_between, spanned
 from kappa.control.backfills.backfill_span import (
     IntervalSpan,
     SpannedMember,
@@ -28,11 +28,13 @@ from kappa.control.backfills.backfill_span import (
     off_grid,
     span,
 )
+from kappa.control.backfills.proposal import Backfill
 from kappa.offsets.notation import local_time
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window, versions_by
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import BegunState
 from kappa.record.past_commits import commit_with
 from kappa.record.rollup import is_due, rolled_up
 from kappa.replay.proof.determinism import Twice
@@ -165,6 +167,36 @@ def test_a_commit_that_was_rolled_up_is_there_to_go_on_with_its_times(rolled: Ep
         row = commit_with(seq, rolled.ledger.past_commits())
         assert row is not None and row.stream_times == {"ticks": {0: seq * rolled.STEP}}
     assert commit_with(10_000, rolled.ledger.past_commits()) is None
+
+
+@pytest.mark.parametrize("read_later", [40, 5])
+def test_records_of_the_interval_are_read_to_their_end_where_rows_by_time_end_earlier(read_later: int) -> None:
+    """As where event time is ahead of the time of records, or a partition that was idle has late records."""
+    ticks = Source(topic="ticks", schema="id STRING", grace="1 second")
+    window = tumbling_window(ticks, key="id", size="2 seconds", aggregates=SUMMARY_OF_ID, table="open")
+    output = Append(name="windows", of=window.final)
+    topology = Topology(name="a.b", version="1", sources=[ticks], operators=[window], outputs=[output])
+    member = member_of(topology, output, topology.tables, ("ticks",))
+    commits = [
+        replace(one, code="c") for one in (commit(0, None, None), commit(9, 9_000, 9_000), commit(20, 99_000, 99_000))
+    ]
+    state = BegunState(commits=commits)
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    interval = Backfill(
+        topology="a.b",
+        epoch=1,
+        code="c",
+        version="1",
+        begin=begin,
+        end=begin + timedelta(seconds=2),
+        outputs=("windows",),
+    )
+    assert member is not None
+    ranges = [OffsetRange(topic="ticks", partition=n, start=2, end=read_later + n) for n in range(3)]
+    anything: Any = None
+    reading, findings = spanned(anything, interval, anything, state, topology, [member], ranges)
+    assert findings == [] and reading.since == 0
+    assert dict(reading.end.items()) == {("ticks", n): max(9 if n < 2 else 0, read_later + n) for n in range(3)}
 
 
 def test_an_edge_off_the_grid_names_the_points_beside_it() -> None:

@@ -84,7 +84,9 @@ def spanned(
     one = span(state.commits, all_edges, past=past, rolled_up_to=rolled_up_to, may_begin=needed)
     since = one.since or state.commits[0]
     if members and one.until is not None:
-        end = end.merge(ranges_end(one.until.ranges))
+        # Of each partition the later end: records of the interval may lie after the commit that makes windows whole.
+        reached = ranges_end(one.until.ranges)
+        end = end.merge(Offsets.of((at, max(offset, end.get(*at) or 0)) for at, offset in reached.items()))
         ran = codes_between(state, since.seq, one.until.seq)
         findings += _other_parameters(config, backfill, topology, members, sorted(ran - {backfill.code}))
     seed = "empty" if is_bounded or _is_empty(since) else "from-savepoint"
