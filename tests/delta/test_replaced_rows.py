@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> str:
 def test_one_commit_replaces_the_interval_and_keeps_rows_without_a_record(path: str) -> None:
     tables.append(path, table_of([row(1, n) for n in range(20)] + [row(1, None)], path), 1)
     ranges = [OffsetRange(topic="p.o-s", partition=n, start=4, end=9) for n in (0, 1)]
-    where = belongs(PAID, None, BEGIN, BEGIN, ranges)
+    where = belongs(PAID, None, BEGIN, BEGIN, ranges, engine="deltalake")
     before = tables.version(path)
     replace(path, table_of([row(2, n) for n in (5, 8)], path), where, 2)
     assert tables.version(path) == before + 1
@@ -156,5 +156,9 @@ def test_an_interval_includes_its_beginning_and_excludes_its_end(
         for n, at in enumerate(whole)
     ]
     tables.append(path, table_of(rows, path), 1)
-    replace(path, table_of([], path), belongs(PAID, by, begin, end, ()), 2)
-    assert ids(path) == sorted(f"1:r{n}" for n, at in enumerate(whole) if at is None or not begin <= at < end)
+    where = belongs(PAID, by, begin, end, (), engine="deltalake")
+    inside = {n for n, at in enumerate(whole) if at is not None and begin <= at < end}
+    rows_inside = queries.batches(path, 1, ["id"], where=where).read_all()["id"].to_pylist()
+    assert sorted(rows_inside) == sorted(f"r{n}" for n in inside), "as the driver reads the computed rows"
+    replace(path, table_of([], path), where, 2)
+    assert ids(path) == sorted(f"1:r{n}" for n in range(len(whole)) if n not in inside)

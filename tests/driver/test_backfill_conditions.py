@@ -32,6 +32,10 @@ def test_rows_belong_by_a_column_from_the_beginning_to_before_the_end() -> None:
     assert belongs(PAID, "at", BEGIN, END, ()) == (
         "`at` >= '2026-01-01 00:00:00+00:00' AND `at` < '2026-01-01 23:00:00+00:00'"
     )
+    in_micros = "arrow_cast({}000000, 'Timestamp(Microsecond, Some(\"UTC\"))')".format
+    assert belongs(PAID, "at", BEGIN, END, (), engine="deltalake") == (
+        f"`at` >= {in_micros(1767225600)} AND `at` < {in_micros(1767308400)}"
+    )
 
 
 def test_edges_between_two_milliseconds_are_those_of_the_next_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kappa.offsets.vector import OffsetRange
 from kappa.record.ledger import Ledger
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kappa.topology import Append, Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Whose SQL a condition is.
+Engine = Literal["spark", "deltalake"]
 
 
 def rows_from(ranges: Iterable[OffsetRange]) -> str:
@@ -32,7 +34,15 @@ def rows_from(ranges: Iterable[OffsetRange]) -> str:
     return " OR ".join(parts) or "FALSE"
 
 
-def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ranges: Iterable[OffsetRange]) -> str:
+def belongs(
+    append: Append,
+    time: str | None,
+    begin: datetime,
+    end: datetime,
+    ranges: Iterable[OffsetRange],
+    *,
+    engine: Engine = "spark",
+) -> str:
     """SQL condition of the rows of an output that belong to an interval.
 
     Args:
@@ -41,11 +51,12 @@ def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ra
         begin: beginning of the interval.
         end: its end, exclusive.
         ranges: offset ranges of the interval.
+        engine: reads the condition.
     """
     if time is None:
         return rows_from(ranges)
     kind = next(column.type for column in append.columns if column.name == time)
-    first, last = (_instant(at, kind) for at in (begin, end))
+    first, last = (_instant(at, kind, engine) for at in (begin, end))
     return f"{quote(time)} >= {first} AND {quote(time)} < {last}"
 
 
@@ -67,7 +78,7 @@ def closed_windows(
     recomputed_paths = run.paths.recomputed(folder)
     row, session = Ledger(recomputed_paths.ledger).begun().committed, run.engines.session
     column = quote(table.reach.column)
-    first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
+    first, last = (_instant(at, "TIMESTAMP", "spark") for at in (begin, end))
     graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
     is_gone = committed.frontier(graces).has_reached("window_end", by_ms=table.reach.keep_ms or 0)
     where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
@@ -78,12 +89,14 @@ def closed_windows(
     return live, again
 
 
-def _instant(at: datetime, kind: str) -> str:
+def _instant(at: datetime, kind: str, engine: Engine) -> str:
     """SQL of a time, in the type of a column; a number of milliseconds is rounded up.
 
-    A text is compared with a column of times as one of its own, by Spark and by the engine of ``deltalake``: a literal
-    of SQL is of another precision there, which leaves out no file.
+    The engine of ``deltalake`` takes a text or a literal of SQL for nanoseconds, which has no room for most years and,
+    as it is of another precision than the column, leaves out no file.
     """
-    if kind == "TIMESTAMP":
+    if kind != "TIMESTAMP":
+        return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
+    if engine == "spark":
         return f"'{at.astimezone(UTC).isoformat(sep=' ')}'"
-    return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
+    return f"arrow_cast({(at - _EPOCH) // timedelta(microseconds=1)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"

@@ -205,7 +205,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: BegunState) -> LedgerRow:
             continue
         path = run.paths.output(name)
         append = next(append for append in run.topology.appends if append.name == name)
-        where = belongs(append, output.get("time"), begin, end, ranges)
+        where = belongs(append, output.get("time"), begin, end, ranges, engine="deltalake")
         rows = _computed(run, detail["folder"], append, output["version"], where, planned.seq)
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
