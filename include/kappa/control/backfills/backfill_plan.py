@@ -30,6 +30,7 @@ from kappa.replay.proof.determinism import Twice
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.input.cuts import time_index
 from kappa.slices.places import check_topics
+from kappa.slices.writing import check_mask
 from kappa.topology import registry
 from kappa.topology.revisions import operator_of
 from kappa.verify.inspection import dependencies
@@ -74,6 +75,7 @@ def propose(
         UsageError: the interval ends before it begins.
         UnknownTopologyError: the topology has no live epoch.
         CodeError: the code that the epoch runs is not in the lake.
+        LedgerError: the epoch masks values under another key.
         DataLossError: a topic was deleted or recreated since the epoch began.
         BrokerUnreachableError: Kafka does not answer.
     """
@@ -83,6 +85,8 @@ def propose(
     epoch = record.epoch(record.live_epoch())
     code = code_store.extract(config.lake, epoch.code, config.home)
     loaded = registry.load_stored(code / "topologies", topology)
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch.epoch)
+    check_mask(loaded, Ledger(paths.ledger).state(), config.mask_key)
     names = [append.name for append in loaded.appends] + [table.name for table in windowed_tables(loaded)]
     selection = tuple(outputs) or tuple(names)
     backfill = Backfill(
