@@ -36,7 +36,7 @@ KappaError
     ├── RegistryUnreachableError  the schema registry does not answer, lacks a schema, or none is set
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
-    ├── MiscountedError         records of a slice do not add up; it is computed once more
+    ├── MiscountedError         records of a slice do not add up, or are others than before; it is computed once more
     └── ConflictError           another process wrote at the same time; reload and look again
 """
 
@@ -244,7 +244,9 @@ class DriverNotRunningError(Transient):
 
 
 class MiscountedError(Transient):
-    """Records of a slice do not add up for the first time; the slice was abandoned and is computed once more."""
+    """Records of a slice do not add up for the first time, or are others than at the attempt before, as after a
+    compaction; the slice was abandoned and is computed once more.
+    """
 
 
 class ConflictError(Transient):

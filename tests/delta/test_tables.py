@@ -16,7 +16,7 @@ from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, table_files, tables, vacuum
 from kappa.delta.damage import entry_of
-from kappa.errors import ConflictError, DisagreementError
+from kappa.errors import ConflictError, DisagreementError, MiscountedError
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
 from kappa.topology.times.dates import FIRST_DAY, LAST_DAY
@@ -253,6 +253,21 @@ def test_rows_of_another_plan_for_the_same_slice_are_refused(paths: tuple[str, s
     tables.seal(log, 12, "one")
     with pytest.raises(DisagreementError):
         tables.append(log, changes(12, ("b", "9.00")), 12, "two")
+
+
+def test_rows_of_a_slice_that_were_computed_from_other_records_are_refused(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    assert tables.append(log, changes(11, ("a", "1.00")), 11, "one", "read=2 dead=0")
+    assert not tables.append(log, changes(11, ("a", "1.00")), 11, "one", "read=2 dead=0")
+    with pytest.raises(MiscountedError, match=r"computed from read=2 dead=0, .* have read=1 dead=0 now") as caught:
+        tables.append(log, changes(11, ("b", "9.00")), 11, "one", "read=1 dead=0")
+    assert (caught.value.data["before"], caught.value.data["now"]) == ("read=2 dead=0", "read=1 dead=0")
+    with pytest.raises(DisagreementError):
+        tables.append(log, changes(11, ("b", "9.00")), 11, "other", "read=2 dead=0")
+    tables.seal(log, 11, "one")
+    assert rows(log) == []
+    tables.seal(log, 12, "one")
+    assert not tables.append(log, changes(12, ("b", "9.00")), 12, "one", "read=1 dead=0"), "it was given up"
 
 
 def test_a_commit_without_a_plan_matches_no_plan(paths: tuple[str, str]) -> None:

@@ -26,7 +26,7 @@ from kappa.delta.access import (
 from kappa.delta.damage import entry_of
 from kappa.delta.log_entries import messages
 from kappa.delta.tail_table import TailTable, tail_of
-from kappa.errors import ConflictError, DisagreementError, ForeignCommitError
+from kappa.errors import ConflictError, DisagreementError, ForeignCommitError, MiscountedError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 from kappa.topology.ddl import Column, delta_schema, quote
@@ -174,13 +174,14 @@ def has_commit_of(path: str, user_metadata: str) -> bool:
     return user_metadata in islice(messages(path, version(path)), _LAST_COMMITS)
 
 
-def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> int | None:
+def append(path: str, rows: pa.Table, seq: int, plan: str | None = None, counts: str = "") -> int | None:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
 
     Args:
         rows: the rows.
         seq: the slice.
         plan: hash of its plan, which the commit then names; None where numbers are never given twice.
+        counts: of the records that the rows were computed from, which the commit then names too; empty for none.
 
     Returns:
         The Delta version that these rows made; None when the slice had written its rows before, maybe others.
@@ -188,20 +189,21 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> int 
     Raises:
         ConflictError: another process wrote to the table at the same time.
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
+        MiscountedError: the rows of the slice that are in the table were computed from other records.
     """
-    if is_remote(path) and (version := _append_to_tail(tail_of(path), rows, seq, plan)) is not None:
+    if is_remote(path) and (version := _append_to_tail(tail_of(path), rows, seq, plan, counts)) is not None:
         return version
     table = open_table(path)
-    if _is_written(table, seq, plan):
+    if _is_written(table, seq, plan, counts):
         return None
     if rows.num_rows:
-        write(table, _conform(rows, declared_schema(table), path), _transaction(seq, plan))
+        write(table, _conform(rows, declared_schema(table), path), _transaction(seq, plan, counts))
     else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
-        _write_nothing(table, seq, plan)
+        _write_nothing(table, seq, plan, counts)
     return table.version()
 
 
-def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> int | None:
+def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None, counts: str) -> int | None:
     """Append by two requests, where the slice is the first of its number and the table has no partitions.
 
     It is tried on the table as it was seen last. A commit that came since is in the way, and then looked at.
@@ -214,7 +216,7 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
             last = tail.transaction(APP)
             if tail.partition_by or (last is not None and last >= seq):
                 return None
-            message = None if plan is None else _commit_message(seq, plan)
+            message = None if plan is None else _commit_message(seq, plan, counts)
             # No rows may have no columns either.
             own_rows = _conform(rows, tail.columns, tail.path) if rows.num_rows else tail.columns.empty_table()
             try:
@@ -228,23 +230,27 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
                 return tail.version
 
 
-def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:
+def append_frame(
+    path: str, rows: DataFrame, seq: int, plan: str | None = None, counts: str = "", **options: str
+) -> None:
     """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
 
     Args:
         rows: the rows.
         seq: the slice.
         plan: as for :func:`append`.
+        counts: as for :func:`append`.
         options: further options of Spark's Delta writer.
 
     Raises:
         DisagreementError: as :func:`append`.
+        MiscountedError: as :func:`append`.
     """
 
     if plan is not None:
-        if _is_written(open_table(path), seq, plan):
+        if _is_written(open_table(path), seq, plan, counts):
             return
-        options["userMetadata"] = _commit_message(seq, plan)
+        options["userMetadata"] = _commit_message(seq, plan, counts)
     _writer(rows, seq, "append").options(**options).save(path)
 
 
@@ -361,8 +367,8 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
     _write_nothing(table, seq, plan)
 
 
-def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
-    write(table, declared_schema(table).empty_table(), _transaction(seq, plan))
+def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None, counts: str = "") -> None:
+    write(table, declared_schema(table).empty_table(), _transaction(seq, plan, counts))
 
 
 def _last_slice(table: DeltaTable) -> int | None:
@@ -371,12 +377,15 @@ def _last_slice(table: DeltaTable) -> int | None:
         return table.transaction_version(APP)
 
 
-def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
+def _is_written(table: DeltaTable, seq: int, plan: str | None = None, counts: str = "") -> bool:
     last = _last_slice(table)
     if last is None or last < seq:
         return False
-    if plan is not None and (last > seq or not _has_plan(table, seq, plan)):
-        path = table.table_uri.removeprefix("file://").rstrip("/")
+    if plan is None:
+        return True
+    path = table.table_uri.removeprefix("file://").rstrip("/")
+    written_plan, written_counts = _plan_and_counts(table, seq) if last == seq else (None, "")
+    if written_plan != plan:
         raise DisagreementError(
             f"The ledger is older than its tables: {path} holds slice {last}, and not by plan {plan} of slice {seq}. "
             "Nothing is written or sent. Put the newest copy of the lake back, whole, or rebuild the topology into an "
@@ -385,6 +394,15 @@ def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
             seq=seq,
             done=last,
             plan=plan,
+        )
+    if counts and written_counts not in ("", counts):
+        raise MiscountedError(
+            f"Rows of slice {seq} in {path} were computed from {written_counts}, and the same offsets have {counts} "
+            "now, as after a compaction of the topic. It is abandoned and computed once more.",
+            path=path,
+            seq=seq,
+            before=written_counts,
+            now=counts,
         )
     return True
 
@@ -396,22 +414,28 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
     return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0)
 
 
-def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
-    """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
-    of_slice = (text for text in messages(path_of(table), table.version()) if text.startswith(_commit_message(seq, "")))
-    return next(of_slice, None) == _commit_message(seq, plan)
+def _plan_and_counts(table: DeltaTable, seq: int) -> tuple[str | None, str]:
+    """The plan that a slice's commit names, and the counts of its records; asked only after a crash, of one of the last
+    commits.
+    """
+    begin = _commit_message(seq, "")
+    message = next((text for text in messages(path_of(table), table.version()) if text.startswith(begin)), None)
+    if message is None:
+        return None, ""
+    plan, _, counts = message.removeprefix(begin).partition(" ")
+    return plan, counts
 
 
-def _commit_message(seq: int, plan: str) -> str:
-    return f"slice={seq} plan={plan}"
+def _commit_message(seq: int, plan: str, counts: str = "") -> str:
+    return f"slice={seq} plan={plan} {counts}".rstrip()
 
 
-def _transaction(seq: int, plan: str | None = None):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+def _transaction(seq: int, plan: str | None = None, counts: str = ""):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(
         app_transactions=[Transaction(APP, seq)],
-        custom_metadata=None if plan is None else {"userMetadata": _commit_message(seq, plan)},
+        custom_metadata=None if plan is None else {"userMetadata": _commit_message(seq, plan, counts)},
         max_commit_retries=0,
     )
 

@@ -266,6 +266,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "decided": Field("boolean", "true: records were set aside, and the next slices are as large as ever"),
         "tries": Field("number", "how often it was tried"),
         "miscounted": Field("object", "records that did not add up"),
+        "reread": Field("object", "counts of the records at the attempt `before` and `now`, where they differ"),
         "backfill": _BACKFILL,
     },
     "baseline": {"sent": _SENT, "final": _FINAL},

@@ -22,7 +22,8 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
 
     Args:
         plan: the planned slice.
-        detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up.
+        detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up,
+            ``reread`` how the records changed between two attempts.
     """
     if is_sent(run, plan):
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)

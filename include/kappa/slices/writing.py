@@ -43,7 +43,11 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
     """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
 
     A crash in between leaves some tables written; the step is then called again on the same input and only the others
-    are written.
+    are written. Where records are gone from the log meanwhile, by a compaction, it is another input: the slice is
+    abandoned, and computed anew as another.
+
+    Raises:
+        MiscountedError: the slice was abandoned.
     """
     committed = state.committed
     check_topics(run.engines.broker, run.topic_ids)
@@ -92,10 +96,14 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not shared_frames)
         check_rows(run.topology, effects, frames, rows, promises(run, committed))
         run.scratch.versions = {}
-        run.scratch.written = write_frames(run, plan, frames, rows, reading.dead_letters())
-        counts = reading.counts()
+        letters, counts = reading.dead_letters(), reading.counts()
+        _check_counts(run, plan, state, counts)
+        try:
+            run.scratch.written = write_frames(run, plan, frames, rows, letters, counts)
+        except MiscountedError as error:  # an earlier attempt wrote some of the effects, from other records
+            abandon_slice(run, plan, {"reread": {name: error.data[name] for name in ("before", "now")}})
+            raise
     check_topics(run.engines.broker, run.topic_ids)
-    _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
     own = run.scratch.versions
     versions = {
@@ -158,7 +166,7 @@ def late_count(run: EpochRun, plan: LedgerRow, versions: Mapping[str, int]) -> i
 
 
 def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Counts) -> None:
-    """Every record is parsed or a dead letter, or nothing goes on record: after the effects row the slice has to be
+    """Every record is parsed or a dead letter, or nothing is written: after the effects row the slice has to be
     finished.
 
     Raises:
@@ -224,6 +232,7 @@ def write_frames(
     frames: Mapping[str, DataFrame],
     rows: Mapping[str, pa.Table] | None,
     dead_letters: pa.Table | None = None,
+    counts: Counts | None = None,
 ) -> dict[str, pa.Table]:
     """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
 
@@ -233,20 +242,33 @@ def write_frames(
         frames: the effects.
         rows: their rows; None where they are too large for the driver's memory.
         dead_letters: those of the slice; None where it has no place for them.
+        counts: of the records that the effects are computed from.
 
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
+
+    Raises:
+        MiscountedError: an earlier attempt wrote effects that are computed from other records.
     """
+    basis = "" if counts is None else _as_text(counts)
     letters = {} if dead_letters is None else {DEAD_LETTERS: dead_letters}
     effects = {place_of(run.topology, name): with_seq(one, plan.seq) for name, one in (rows or {}).items()}
-    new_rows = _write_rows(run, plan, {**letters, **effects})
+    new_rows = _write_rows(run, plan, {**letters, **effects}, basis)
     if rows is None:
         for name, frame in frames.items():
-            _write_frame(run, plan, name, frame)
+            _write_frame(run, plan, name, frame, basis)
     return {place: new_rows[place] for place in effects if place in new_rows}
 
 
-def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _as_text(counts: Counts) -> str:
+    """What commits of a slice say of the records that it is computed from."""
+    numbers = {"read": counts.rows_read, "dead": counts.rows_dead, "aside": counts.rows_set_aside}
+    return " ".join(f"{name}={number}" for name, number in numbers.items())
+
+
+def _write_rows(
+    run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.Table], basis: str
+) -> dict[str, pa.Table]:
     """Write what goes to several places at once: each is encoded by one thread, and is a commit of a table of its own.
 
     Returns:
@@ -255,7 +277,7 @@ def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.T
     seq, digest = plan.seq, plan_hash(plan)
 
     def write(place: str) -> int | None:
-        version = tables.append(run.paths.place(place), rows_by_place[place], seq, digest)
+        version = tables.append(run.paths.place(place), rows_by_place[place], seq, digest, basis)
         crash_point(f"effects.{place.partition('/')[0]}", seq)
         return version
 
@@ -284,11 +306,11 @@ def _note(run: EpochRun, place: str, version: int | None) -> bool:
     return True
 
 
-def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:
+def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame, basis: str) -> None:
     from pyspark.sql import functions as F
 
     seq = plan.seq
     place = place_of(run.topology, name)
     rows = frame.withColumn("_seq", F.lit(seq).cast("bigint"))
-    tables.append_frame(run.paths.place(place), rows, seq, plan_hash(plan))
+    tables.append_frame(run.paths.place(place), rows, seq, plan_hash(plan), basis)
     crash_point(f"effects.{place.partition('/')[0]}", seq)
