@@ -85,6 +85,21 @@ def test_a_plan_names_a_topic_that_the_cutover_would_end(facts: Facts, plan_of: 
     assert not plan_of(ends, allow=frozenset({"reader-schema-changed"})).is_refused
 
 
+@pytest.mark.parametrize("was_versioned", [False, True])
+def test_a_topic_that_becomes_versioned_ends_for_its_readers(
+    facts: Facts, plan_of: PlanOf, was_versioned: bool
+) -> None:
+    """Records go to a topic of the new epoch, and those who read the name itself get none."""
+    assert facts.live is not None and facts.topology is not None
+    topology = replace(facts.topology, versioned={"loyalty": "notifications"})
+    live = replace(facts.live, topics=("loyalty",), versioned=("loyalty",) if was_versioned else ())
+    plan = plan_of(replace(facts, topology=topology, live=live))
+    assert [f.code for f in plan.refusals] == ([] if was_versioned else ["reader-schema-changed"])
+    if not was_versioned:
+        (finding,) = plan.refusals
+        assert "is versioned, so that its records go to a topic of each epoch: readers of live" in finding.message
+
+
 def test_a_group_moved_from_outside_is_reported_with_both_positions(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.live is not None
     here = facts.live.position

@@ -202,6 +202,7 @@ class LiveFacts:
         topic_ids: topic -> Kafka's id when its ledger began.
         savepoints: commits to which tables can go back.
         topics: names of the topics that it sends to.
+        versioned: those of which each epoch has its own.
         reconciled: those that it reconciled with a table when it went live, with that table.
         sent_forms: those topics, with the form of their values; not of a plan of earlier code.
         shapes: keys and columns of its tables and append outputs, by place.
@@ -227,6 +228,7 @@ class LiveFacts:
     topic_ids: Mapping[str, str]
     savepoints: tuple[SavepointFacts, ...] = ()
     topics: tuple[str, ...] = ()
+    versioned: tuple[str, ...] = ()
     reconciled: Mapping[str, str] = field(default_factory=dict)
     sent_forms: Mapping[str, SentForm] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)

@@ -250,6 +250,7 @@ def _live(
             if (at := places[row.seq]) is not None
         ),
         topics=record.epoch(record.live).sends_to,
+        versioned=record.epoch(record.live).plan.versioned,
         reconciled=record.epoch(record.live).reconciled,
         sent_forms=record.epoch(record.live).sent_forms,
         shapes=shapes,

@@ -24,7 +24,7 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts) -> li
         *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
         *mask_key_changed(topology.mask, live.mask, live.epoch),
         *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
-        *topics_gone(topology.topics, live.topics, live.epoch),
+        *topics_ended(topology, live),
         *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
     ]
 
@@ -120,11 +120,16 @@ def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape]
     return findings
 
 
-def topics_gone(topics: Iterable[str], live: Iterable[str], epoch: int) -> list[Finding]:
+def topics_ended(topology: TopologyFacts, live: LiveFacts) -> list[Finding]:
     """A cutover would end a topic: its readers would wait for records, and nothing would tell them."""
+    gone = dict.fromkeys(set(live.topics) - set(topology.topics), "is gone")
+    shared = set(live.topics) - set(live.versioned)
+    renamed = dict.fromkeys(
+        shared & topology.versioned.keys(), "is versioned, so that its records go to a topic of each epoch"
+    )
     return [
         READER_SCHEMA_CHANGED(
-            {"what": f"Topic {name!r}", "changes": "is gone", "epoch": epoch},
+            {"what": f"Topic {name!r}", "changes": changes, "epoch": live.epoch},
             name=name,
             gone=True,
             dropped=[],
@@ -132,7 +137,7 @@ def topics_gone(topics: Iterable[str], live: Iterable[str], epoch: int) -> list[
             key=None,
             live_key=[],
         )
-        for name in sorted(set(live) - set(topics))
+        for name, changes in sorted({**gone, **renamed}.items())
     ]
 
 
