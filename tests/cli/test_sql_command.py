@@ -51,6 +51,18 @@ def test_csv_has_nested_values_as_json() -> None:
     assert rows == [["Größe", "items", "nothing", "n"], ['a,"b', "[1,2]", "", "1.5"]]
 
 
+def test_csv_has_a_row_per_row_whatever_ends_a_line_in_a_text() -> None:
+    ends = ("\r", "\n", "\r\n", "\x85", "\u2028")
+    texts = ", ".join(f"'a{end}b'" for end in ends)
+    output = sql(f"SELECT {texts}, 'c'", "--format", "csv").stdout_bytes.decode()
+    assert list(csv.reader(io.StringIO(output, newline="")))[1:] == [[*(f"a{end}b" for end in ends), "c"]]
+
+
+def test_csv_tells_an_empty_text_from_a_null_and_has_no_empty_line() -> None:
+    assert sql("SELECT '' AS a, NULL AS b, 1 AS c", "--format", "csv").stdout == 'a,b,c\n"",,1\n'
+    assert sql("SELECT NULL AS a", "--format", "csv").stdout == 'a\n""\n'
+
+
 @pytest.mark.parametrize(
     ("value", "form"),
     [

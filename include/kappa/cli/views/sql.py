@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of rows in a table on the screen, unless another limit is given.
 _SCREENFUL = 100
+#: What a field of CSV has in quotes only.
+_TO_QUOTE = re.compile(r'[,"\r\n]')
 
 
 class RowFormat(StrEnum):
@@ -143,13 +145,27 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_csv(names: list[str], parts: Iterator[pa.RecordBatch]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
+    sys.stdout.write(_csv_line(names))
     for batch in parts:
-        writer.writerows([_cell(value) for value in row] for row in _rows(batch))
+        for row in _rows(batch):
+            sys.stdout.write(_csv_line([_cell(value) for value in row]))
 
 
-def _cell(value: Any) -> Any:
+def _csv_line(fields: Sequence[str | None]) -> str:
+    """A row as RFC 4180 has it, but for its end: a text with a comma, a quote or the end of a line is in quotes, also a
+    carriage return alone. So is an empty text, which a null is not, and a null without a neighbour, which would be an
+    empty line.
+    """
+    if list(fields) == [None]:
+        return '""\n'
+    return ",".join("" if field is None else _csv_field(field) for field in fields) + "\n"
+
+
+def _csv_field(text: str) -> str:
+    return text if text and not _TO_QUOTE.search(text) else '"' + text.replace('"', '""') + '"'
+
+
+def _cell(value: Any) -> str | None:
     """A value as one field: numbers and texts as they are, everything else as JSON."""
     return value if value is None or isinstance(value, str) else _json(value)
 
