@@ -213,6 +213,14 @@ def test_what_retention_removed_is_no_lag(kafka: Broker, pos: str, group: str) -
     assert [(row.offset, row.lag) for row in rows] == [(1, RECORDS - LOW), (6, RECORDS - 6)]
 
 
+@pytest.mark.parametrize(("beyond", "lag"), [(0, 0), (1, None)])
+def test_a_group_beyond_the_end_of_the_log_has_no_lag(
+    kafka: Broker, pos: str, group: str, beyond: int, lag: int | None
+) -> None:
+    kafka.set_group_offsets(group, Offsets({pos: {0: RECORDS + beyond}}))
+    assert groups.positions(kafka, group)[0].lag == lag
+
+
 def test_a_group_that_is_not_there_is_named(run: Run, pos: str) -> None:
     with pytest.raises(UnknownGroupError, match="has no offsets"):
         run("--group", f"{pos}.nobody")

@@ -36,8 +36,12 @@ class GroupPartition:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the group has yet to read, among those that retention left."""
-        return None if self.high is None else self.high - max(self.offset, self.low or 0)
+        """Offsets that the group has yet to read, among those that retention left; None where the partition is gone, or
+        ends before the group's offset, as after a truncation.
+        """
+        if self.high is None or self.high < self.offset:
+            return None
+        return self.high - max(self.offset, self.low or 0)
 
 
 def positions(broker: Broker, group: str) -> list[GroupPartition]:

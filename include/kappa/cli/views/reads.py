@@ -145,15 +145,18 @@ def lag(topology: Topology, json: Json = False) -> None:
     epoch = serving.resolve(settings, topology)
     state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).begun()
     rows, others = _lag(settings.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
+    unknown = sum(row["lag"] is None for row in rows)
     behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
     if json:
-        answer = {"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held}
+        sums = {"lag": None, "held": None} if unknown else {"lag": behind, "held": held}
+        answer = {"topology": topology, "epoch": epoch, "partitions": rows, **sums}
         codes = {"recreated": "recreated-topic", "beyond": "stored-vector-beyond-end"}
         say_json(answer | {name: [o.as_dict() for o in others if o.code == code] for name, code in codes.items()})
         return
     names = ["topic", "partition", "committed", "stable end", "high watermark", "lag", "held"]
     table([list(row.values()) for row in rows], names)
-    say(f"epoch {epoch}: {behind:,} offsets behind the stable end{', where the lag is known' if others else ''}")
+    rest = f"{behind:,} offsets behind the stable end"
+    say(f"epoch {epoch}: {f'the lag of {unknown} partitions is not known, the rest is {rest}' if unknown else rest}")
     say(str(finding) for finding in others)
     if held:
         say(
