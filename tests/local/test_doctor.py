@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -156,6 +157,19 @@ def test_a_running_broker_is_checked_and_nothing_stays(kafka, monkeypatch, tmp_p
     ]
     assert list((tmp_path / "home").rglob("*")) == []
     assert kafka.topics("kappa.doctor.") == ()
+
+
+def test_a_login_without_a_right_to_settings_of_brokers_is_a_warning(monkeypatch, tmp_path):
+    class Refusing(nullcontext):
+        def topic_configs(self, topics):
+            return {}
+
+        def broker_config(self):
+            raise ConfigError("localhost:9092 does not allow it: reading settings of a broker. Grant the access.")
+
+    monkeypatch.setattr(doctor, "Broker", lambda servers: Refusing(Refusing()))
+    proof = doctor.far_times(config(tmp_path, KAPPA_TOPOLOGIES=str(tmp_path / "topologies")))
+    assert (proof.name, proof.ok) == ("times", True) and "Grant the access" in proof.remedy
 
 
 @pytest.mark.broker
