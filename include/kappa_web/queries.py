@@ -143,6 +143,13 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
             selection, epoch, seq = scans.resumed(selection, place), place.epoch, place.seq
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
+        if scans.WINDOW in withheld and (window_from, window_to) != (None, None):
+            raise Problem(
+                403,
+                "masked-window",
+                f"Column {scans.WINDOW!r} of table {table!r} is masked: rows by their windows would tell its values. "
+                "Only callers with the right to read masked values may request them.",
+            )
         condition = scans.where(selection, shape)
 
         def read() -> tuple[bytes, str | None]:

@@ -344,6 +344,20 @@ class TestWindows:
         assert visible.status_code == 200, "a copy without the values is none with them"
         assert {row["card"] for row in visible.json()["rows"]} == {"4711"}
 
+    def test_rows_are_not_requested_by_masked_windows_without_the_right(self, tmp_path: Path) -> None:
+        schema = "card STRING NOT NULL, window_start TIMESTAMP"
+        table = Table(name="births", key=["card"], schema=schema, masked=["window_start"])
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        topology = Topology(name="cards", version="1", sources=[source], tables=[table], step=lambda _: {})
+        site = Site(tmp_path / "cards", topology)
+        site.epoch.put({"card": "4711", "window_start": datetime(1970, 1, 2, tzinfo=UTC)})
+        rows = "/tables/cards/births"
+        assert site.rows(rows) == [{"card": "4711", "window_start": None}]
+        for bound in ("window_from=1970-01-02T00:00:00Z", "window_to=1970-01-03T00:00:00Z"):
+            assert site.problem(f"{rows}?{bound}") == (403, "masked-window")
+        site.rights.unmasks = True
+        assert len(site.rows(f"{rows}?window_from=1970-01-02T00:00:00Z")) == 1
+
     def test_what_the_live_epoch_masks_is_masked_in_each_epoch(self, own_site: Site) -> None:
         masked = replace(TOPOLOGY, tables=[replace(TABLE, masked=["total"])])
         Epoch(own_site.base / "lake", masked, 2).slice({("a", 0): 4})
