@@ -23,6 +23,10 @@ def test_the_line_of_an_error_of_java_says_what_happened_there(spark: SparkSessi
     assert first_line(raised.value) == "java.nio.file.NoSuchFileException: no-such-file"
 
 
+def test_the_first_line_moves_no_cursor() -> None:
+    assert first_line(ValueError("The value '\x1b[2Jä\r\n' is no number")) == "The value '\\x1b[2Jä"
+
+
 def test_other_errors_have_their_first_line() -> None:
     assert first_line(ValueError("one\ntwo")) == "one"
     assert first_line(ValueError("An error occurred while calling nobody")) == "An error occurred while calling nobody"

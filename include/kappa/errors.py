@@ -282,11 +282,12 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 600 characters; empty when it has none.
 
     Of an error of Java that is the second one: the first one has the call of Python's bridge, which says nothing.
+    Control characters are written out: Spark repeats the value of a record as it is.
     """
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith(_BRIDGE):
-        return lines[1].removeprefix(": ")[:600]
-    return lines[0][:600] if lines else ""
+        return visible(lines[1].removeprefix(": "))[:600]
+    return visible(lines[0])[:600] if lines else ""
 
 
 def first_few(texts: Iterable[object], between: str = ", ") -> str:
