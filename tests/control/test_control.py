@@ -10,11 +10,13 @@ import pytest
 
 from kappa import control
 from kappa.config import Config
+from kappa.driver.processes.process import DriverStatus
 from kappa.errors import MoveRefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.replay.proof.verdict import CheckResult, DiffReport, ThresholdResult
+from kappa.replay.stages import Stage
 
 FAILED = DiffReport(
     topology="a.b",
@@ -26,6 +28,26 @@ FAILED = DiffReport(
     checks=(CheckResult(name="nobody is lost", ok=False, detail="2 rows contradict it"),),
     thresholds=(ThresholdResult(measure="t.keys_removed", allowed=0, found=4, ok=False),),
 )
+
+
+@pytest.mark.parametrize(("done", "percent"), [(0, 0), (998, 99), (999, 99), (1000, 100)])
+def test_bulk_work_is_whole_only_when_nothing_is_left(done: int, percent: int) -> None:
+    progress = control.Progress(
+        topology="a.b",
+        epoch=2,
+        stage=Stage.SEEDED,
+        done=done,
+        total=1000,
+        records_per_second=None,
+        seconds_left=None,
+        verdict=None,
+        is_live=False,
+        is_caught_up=False,
+        is_wanted=True,
+        driver=DriverStatus(topology="a.b", epoch=2, state="running"),
+    )
+    assert f" {percent} %" in progress.message
+    assert ("% of the plan's range" in progress.doing) is (done < 1000) and "100 % of" not in progress.doing
 
 
 @pytest.fixture

@@ -84,10 +84,15 @@ class Progress:
     problem: str = ""
 
     @property
+    def _percent(self) -> int:
+        """Share of the bulk work, full only when nothing is left."""
+        return 100 * self.done // self.total
+
+    @property
     def doing(self) -> str:
         """What is being done, how far it is, and the stage that it comes after; one line."""
         now = self.rejected or self.driver.message or self.driver.state
-        share = f", {100 * self.done / self.total:.0f} % of the plan's range" if self.done < self.total else ""
+        share = f", {self._percent} % of the plan's range" if self.done < self.total else ""
         rate = f", {self.records_per_second:,.0f} records/s" if share and self.records_per_second else ""
         time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
         return f"epoch {self.epoch}: {now}{share}{rate}{time_left}; reached {self.stage}"
@@ -96,7 +101,7 @@ class Progress:
     def message(self) -> str:
         """One line for people."""
         rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
-        share = f" {100 * self.done / self.total:.0f} %" if self.total else ""
+        share = f" {self._percent} %" if self.total else ""
         time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
         doing = self.rejected or self.driver.message or self.driver.state
         return f"epoch {self.epoch} {self.stage}{share}{rate}{time_left}: {doing}"
