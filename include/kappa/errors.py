@@ -257,6 +257,8 @@ class ConflictError(Transient):
 UNREADABLE = (DamagedTableError, NewerFormatError, LedgerError, OSError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
+#: How Spark begins the message of an error that has a condition.
+_CONDITION = re.compile(r"\[[A-Z_.0-9]+\]")
 #: How many of many things a message names.
 _FEW = 3
 #: Of Spark, for data, for functions of the step, and for what its SQL raises.
@@ -288,6 +290,17 @@ def first_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].startswith(_BRIDGE):
         return visible(lines[1].removeprefix(": "))[:600]
     return visible(lines[0])[:600] if lines else ""
+
+
+def unworded(error: BaseException) -> str:
+    """Spark's condition of an error, else its kind: what may be told where its message may not, which may hold values.
+
+    Examples:
+        >>> unworded(ValueError("[CAST_INVALID_INPUT] The value 'C-17' cannot be cast")), unworded(ValueError("C-17"))
+        ('[CAST_INVALID_INPUT]', 'ValueError')
+    """
+    condition = _CONDITION.match(first_line(error))
+    return condition[0] if condition else type(error).__name__
 
 
 def first_few(texts: Iterable[object], between: str = ", ") -> str:

@@ -87,7 +87,7 @@ def own(ledger: Ledger) -> Any:
         events=events,
         spent=[],
         config=SimpleNamespace(attempts=3, lake="/lake"),
-        topology=SimpleNamespace(name="a.b"),
+        topology=SimpleNamespace(name="a.b", is_confidential=False),
         paths=SimpleNamespace(epoch=1),
         epochs=SimpleNamespace(add=put),
         tell=lambda **values: reports.append(("beat", values)),
@@ -120,6 +120,25 @@ def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
         seen.append(attempts.next(*planned(ledger), []))
     assert seen[-1] == last
     assert (last == "stuck") is (len(seen) == own.config.attempts)
+
+
+@pytest.mark.parametrize("is_confidential", [False, True])
+@pytest.mark.parametrize("kafka", [True, False])
+def test_the_words_of_an_error_are_told_only_where_values_of_records_are_for_everyone(
+    ledger: Ledger, own: Any, is_confidential: bool, kafka: bool
+) -> None:
+    add(ledger, "plan", 1, ranges(0, 1))
+    own.topology.is_confidential = is_confidential
+    own.is_kafka_there = lambda: kafka
+    for level in ("error", "warning"):
+        setattr(own.log, level, lambda what, **values: own.reports.append((what, values)))
+    own.say = lambda message: own.reports.append(("now", {"doing": message}))
+    attempts = Attempts(own, own, own)
+    for _ in range(6):
+        attempts.failed(RuntimeError("[CAST_INVALID_INPUT] The value 'C-17' cannot be cast"))
+    words = repr((own.reports, own.events, attempts.error))
+    assert bool(own.events) is kafka and "CAST_INVALID_INPUT" in words
+    assert ("C-17" in words) is not is_confidential
 
 
 @pytest.mark.parametrize(("span", "expected"), [(500_000, 5_000), (250, 2), (40, 1), (2, 1)])

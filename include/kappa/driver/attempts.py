@@ -27,6 +27,7 @@ from kappa.errors import (
     SupersededError,
     Transient,
     first_line,
+    unworded,
 )
 from kappa.offsets.vector import Offsets
 from kappa.presence.full_disk import is_full
@@ -185,7 +186,7 @@ class Attempts:
         if engines.is_spark_dead():
             raise error  # a new process gets a new JVM; the epoch's watcher starts it
         engines.spend_sender()
-        what = f"{type(error).__name__}: {headline(error)}"
+        what = f"{type(error).__name__}: {self._words(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
         is_gone = is_remote(epoch.config.lake) and is_outage(error)
@@ -207,7 +208,8 @@ class Attempts:
         position = state.position if isinstance(state, BegunState) else Offsets()
         at = (position, state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
-        self._failed_at, self._error, self._headline, self.cause = at, what, headline(error), error.with_traceback(None)
+        self._failed_at, self._error, self._headline = at, what, self._words(error)
+        self.cause = error.with_traceback(None)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
         voice.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, _HOPELESS)  # another try would find the same
@@ -321,7 +323,7 @@ class Attempts:
         except StaleWriterError:
             raise
         except Exception as failed:  # the epoch is stuck all the same, for the reason that is known
-            what = f"{type(failed).__name__}: {first_line(failed)}"
+            what = f"{type(failed).__name__}: {self._words(failed)}"
             self._voice.log.warning("record not found", error=what, seq=plan.seq)
             return refusal
 
@@ -344,12 +346,22 @@ class Attempts:
         self.committed()
         return True
 
+    def _is_withheld(self, error: BaseException) -> bool:
+        """Whether the message of an error may hold values that are not for everyone: an engine's or a step's may."""
+        return self._epoch.topology.is_confidential and not isinstance(error, KappaError | OSError)
+
+    def _words(self, error: BaseException) -> str:
+        """The first line of an error for the record, the heartbeat and the log, or its kind."""
+        without = f"{unworded(error)} (its message is not shown: it may hold values that are not for everyone)"
+        return without if self._is_withheld(error) else headline(error)
+
     def _wait(self, event: str, error: Exception, first: float) -> float:
         """Errors that pass by themselves do not count as attempts; the pauses between them grow."""
         self._waits += 1
         seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
-        self._voice.log.warning(event, error=str(error), pause_seconds=seconds)
-        words = str(error) if isinstance(error, KappaError) else headline(error)
+        whole = self._words(error) if self._is_withheld(error) else str(error)
+        self._voice.log.warning(event, error=whole, pause_seconds=seconds)
+        words = str(error) if isinstance(error, KappaError) else self._words(error)
         if is_full(error):
             words = f"{_NO_ROOM} ({words})"
         self._voice.say(f"waiting: {words}")

@@ -177,6 +177,11 @@ class Topology:
         return any(source.sensitive for source in self.sources)
 
     @property
+    def is_confidential(self) -> bool:
+        """Whether values of its records are not for everyone: a source is sensitive, or columns are masked."""
+        return self.is_sensitive or any(member.masked for member in (*self.tables, *self.appends))
+
+    @property
     def appends(self) -> tuple[Append, ...]:
         """Outputs that are Delta tables."""
         return tuple(output for output in self.outputs if isinstance(output, Append))

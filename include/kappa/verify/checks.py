@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kappa.errors import first_line
+from kappa.errors import first_line, unworded
 from kappa.replay.proof.verdict import CheckResult
 from kappa.topology import Check, Topology
 
@@ -64,5 +63,5 @@ def _error(error: Exception, is_masked: bool) -> str:
     line, kind = first_line(error), type(error).__name__
     if not is_masked:
         return f"{kind}: {line}" if line else kind
-    condition = re.match(r"\[[A-Z_.0-9]+\]", line)
-    return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
+    what = unworded(error)
+    return f"{kind if what == kind else f'{kind} {what}'} (its message is not shown: columns are masked)"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.errors import DamagedTableError, DataLossError, KappaError, Transient, first_line
+from kappa.errors import DamagedTableError, DataLossError, KappaError, Transient, first_line, unworded
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -140,7 +140,7 @@ def trial(
                 comparison = _compared(session, ledger.state(), epoch.paths, after, base, rows, second, commits)
             except Exception as error:  # the new code would raise the same in the live stream, but for what is lost
                 is_lost = isinstance(error, _LOST) or not ledger.state().is_readable(base.seq)
-                why = (without_evidence if is_lost else fails_on_real_records)(_text(error))
+                why = (without_evidence if is_lost else fails_on_real_records)(_text(error, after))
                 return Trial(report=None, findings=(*findings, *why), due=due)
     finally:
         discard(paths, name)
@@ -345,5 +345,8 @@ def _changes(
     return was.count(), (check,) if gone + new else ()
 
 
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, KappaError) else f"{type(error).__name__}: {first_line(error)}"
+def _text(error: Exception, topology: Topology) -> str:
+    if isinstance(error, KappaError):
+        return str(error)
+    without = f"{unworded(error)}; its message may hold values that are not for everyone"
+    return f"{type(error).__name__}: {without if topology.is_confidential else first_line(error)}"
