@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,6 +77,30 @@ def test_a_join_along_the_order_takes_rows_that_come_with_their_record(join: Cal
     sides = {"key": "id", "table": "t", "left_rows": ROWS, "table_rows": ROWS}
     as_left, as_table = join(of, third, **sides), join(third, of, **sides)
     assert [as_left.rows.cuts, as_table.rows.cuts] == [expected] * 2
+
+
+def late_cuts(*operators: Any) -> Cuts:
+    topology = Topology(name="test.late", version="1", sources=[ONE, OTHER], operators=operators)
+    # A copy declares the output again.
+    (late,) = (one for one in replace(topology, operators=operators).appends if one.name == "late_records")
+    return late.cuts
+
+
+def test_late_rows_depend_on_the_cuts_on_which_their_columns_depend() -> None:
+    named = newest_table_join(ONE, OTHER, key="id", table="newest")
+    assert late_cuts(named, tumbling_window(named.rows, **COUNT, size="1 hour")) == "time"
+    sides = {"left_rows": "id STRING NOT NULL", "right_rows": ROWS}
+    joined = interval_join(OTHER, named.rows, key="id", within="1 hour", tables=("l", "r"), **sides)
+    assert late_cuts(named, joined) == "time"
+    paid = interval_join(ONE, OTHER, key="id", within="1 minute", tables=("l", "r"))
+    totals = running_total(paid.rows, key="id", total="n", table="sums")
+    assert late_cuts(paid, totals, session_window(totals.rows, **COUNT, gap="1 hour")) == "equal"
+
+
+def test_late_rows_of_records_are_the_same_under_any_cut_whatever_else_there_is() -> None:
+    named = newest_table_join(ONE, OTHER, key="id", table="newest")
+    again = newest_by(named.rows, key="id", table="again")
+    assert late_cuts(named, again, tumbling_window(ONE, **COUNT, size="1 hour")) == "any"
 
 
 @pytest.mark.spark

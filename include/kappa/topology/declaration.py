@@ -13,7 +13,7 @@ from kappa.errors import TopologyError
 from kappa.names import EpochPaths
 from kappa.topology.ddl import Column
 from kappa.topology.earlier_code import refuse
-from kappa.topology.emission import Emission
+from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.entries import LISTS, entries
 from kappa.topology.members import Append, Check, Source, Table, Topic
 from kappa.topology.members.topic import MOST_OF_TOPIC, check_distinct_names, check_topics, sent_columns
@@ -104,8 +104,8 @@ class Topology:
         object.__setattr__(self, "tables", _all_tables(self))
         _check_operators(self)
         # A copy of a topology (dataclasses.replace) already has the output.
-        late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
-        object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
+        late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA, cuts=_cuts_of_late_rows(self.operators))
+        object.__setattr__(self, "outputs", tuple(one for one in self.outputs if not _is_declared_again(one, late)))
         if LATE_RECORDS in {member.name for member in (*self.tables, *self.appends)}:
             raise TopologyError(
                 f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace adds "
@@ -284,6 +284,17 @@ def _check_own(topology: Topology) -> None:
             f"{what} has reprocess={topology.reprocess!r}, which is not a Schedule, so that nothing is recomputed. "
             "Write reprocess=Schedule(cron='0 3 * * 0')."
         )
+
+
+def _cuts_of_late_rows(operators: Sequence[Operator[Any]]) -> Cuts:
+    """Under which cuts of the log the late rows are the same: a refused row may have columns that depend on them."""
+    timed = [operator for operator in operators if any(table.is_timed for table in operator.tables)]
+    return strictest(stream.cuts for operator in timed for stream in operator.streams)
+
+
+def _is_declared_again(output: Append | Topic, late: Append) -> bool:
+    """Whether it is the output of late records, as this topology or the one that it was copied from has it."""
+    return isinstance(output, Append) and replace(output, cuts=late.cuts) == late
 
 
 def _all_tables(topology: Topology) -> tuple[Table, ...]:
