@@ -93,7 +93,7 @@ def _fits(value: Any, kind: Any, has_numeric_times: bool) -> bool:
 def _fits_nested(value: Any, kind: Mapping[str, Any], has_numeric_times: bool) -> bool:
     if kind["type"] == "array":
         parts = [(one, kind["elementType"]) for one in value] if isinstance(value, list) else None
-    elif not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+    elif not isinstance(value, dict) or not all(map(_is_text, value)):
         parts = None
     elif kind["type"] == "map":
         parts = [(one, kind["valueType"]) for one in value.values()]
@@ -135,14 +135,21 @@ def _is_base64(value: Any) -> bool:
         return False
 
 
+def _is_text(value: Any) -> bool:
+    """Whether it is a text without half a surrogate pair, which no writer of UTF-8 takes."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 def _is_json(value: Any) -> bool:
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float():
             return True
+        case str():
+            return _is_text(value)
         case list():
             return all(map(_is_json, value))
         case dict():
-            return all(isinstance(name, str) and _is_json(one) for name, one in value.items())
+            return all(_is_text(name) and _is_json(one) for name, one in value.items())
     return False
 
 
