@@ -56,6 +56,41 @@ def test_a_changed_shape_is_refused_unless_null_can_fill_it(
     assert differences({"tables/balances": shape}) == [(code, severity, columns)]
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("STRUCT<a: NUMERIC(12)>", "STRUCT<a: DECIMAL(12, 0)>"),
+        ("ARRAY<DEC>", "ARRAY<DECIMAL(10)>"),
+        ("MAP<STRING, TIMESTAMP_LTZ>", "MAP<STRING, TIMESTAMP>"),
+        ("STRUCT<a: INT COMMENT 'it\\'s a DEC', b: STRUCT<c: INT>>", "STRUCT<a: INT, b: STRUCT<c: INT COMMENT 'c'>>"),
+    ],
+)
+def test_a_type_in_other_words_within_another_is_the_same(was: str, now: str) -> None:
+    def shape(kind: str) -> dict[str, Shape]:
+        table = Table(name="balances", key="id", schema=f"id STRING NOT NULL, x {kind}")
+        return {"tables/balances": Shape.of(table)}
+
+    recorded = {"tables/balances": {**shapes_as_dict(SEED)["tables/balances"], "columns": {"id": "STRING", "x": was}}}
+    for seed in (shape(was), shapes_from_dict(recorded)):
+        assert unlike_seed(shape(now), seed, "The savepoint") == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("STRUCT<a: DECIMAL(12)>", "STRUCT<a: DECIMAL(12,1)>"),
+        ("STRUCT<a: INT>", "STRUCT<a: INT NOT NULL>"),
+        ("STRUCT<DEC: INT>", "STRUCT<`DECIMAL(10, 0)`: INT>"),
+        ("STRUCT<`NUMERIC`: INT>", "STRUCT<`DECIMAL(10, 0)`: INT>"),
+    ],
+)
+def test_another_type_within_a_type_is_another_one(was: str, now: str) -> None:
+    seed, shapes = (
+        {"tables/t": Shape.of(Table(name="t", key="id", schema=f"id STRING NOT NULL, x {kind}"))} for kind in (was, now)
+    )
+    assert [finding.code for finding in unlike_seed(shapes, seed, "The savepoint")] == ["seed-type-changed"]
+
+
 def test_a_new_table_is_refused_and_a_new_output_is_not() -> None:
     assert differences({"tables/new": TABLE}) == [("seed-lacks-table", Severity.REFUSE, None)]
     assert differences({"outputs/new": TABLE}) == [("seed-lacks-output", Severity.WARN, None)]

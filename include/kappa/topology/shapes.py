@@ -9,8 +9,12 @@ from typing import Any
 
 from kappa.topology import Append, Source, Table, Topology
 
-#: A DECIMAL has ten digits, and none after the point, where its declaration does not say.
-_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC|DEC)(?:\((\d+)(?:, ?(\d+))?\))?")
+#: Parts of a type, also within another one: names in backticks, comments on fields, and names of types. A DECIMAL has
+#: ten digits, and none after the point, where its declaration does not say.
+_PARTS = re.compile(
+    r"`(?:[^`]|``)*`|(?P<comment> COMMENT '(?:[^'\\]|\\.|'')*')|(?P<time>\bTIMESTAMP_LTZ\b(?!:))|"
+    r"(?P<decimal>\b(?:DECIMAL|NUMERIC|DEC)\b(?!:)(?:\((\d+)(?:, ?(\d+))?\))?)"
+)
 #: Types of numbers whose digits a record has in full, whatever the type.
 _EXACT = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
 
@@ -22,9 +26,17 @@ def plain_kind(kind: str) -> str:
         >>> from kappa.topology.shapes import plain_kind
         >>> plain_kind("NUMERIC(12)"), plain_kind("TIMESTAMP_LTZ"), plain_kind("STRING")
         ('DECIMAL(12, 0)', 'TIMESTAMP', 'STRING')
+        >>> plain_kind("STRUCT<price: DECIMAL(12) NOT NULL COMMENT 'in cents', at: ARRAY<TIMESTAMP_LTZ>>")
+        'STRUCT<price: DECIMAL(12, 0) NOT NULL, at: ARRAY<TIMESTAMP>>'
     """
-    sized = _DECIMAL.fullmatch(kind)
-    return f"DECIMAL({sized[1] or 10}, {sized[2] or 0})" if sized else "TIMESTAMP" if kind == "TIMESTAMP_LTZ" else kind
+    return _PARTS.sub(_plain_part, kind)
+
+
+def _plain_part(part: re.Match[str]) -> str:
+    if part["decimal"]:
+        *_, digits, scale = part.groups()
+        return f"DECIMAL({digits or 10}, {scale or 0})"
+    return "TIMESTAMP" if part["time"] else "" if part["comment"] else part[0]
 
 
 @dataclass(frozen=True, kw_only=True)
