@@ -10,14 +10,17 @@ import pytest
 from kappa.operators import (
     agg,
     aggregate,
+    aggregate_table,
     deduplicate,
+    foreign_key_join,
     interval_join,
     session_window,
     table_join,
+    table_table_join,
     tumbling_window,
     versions_by,
 )
-from kappa.topology import Source
+from kappa.topology import Source, Table
 from kappa.topology.operator import Operator
 from kappa.topology.readers import made_alone, may_go_on
 from kappa.topology.revisions import operator_of, revised, revision_of
@@ -70,6 +73,32 @@ def test_state_goes_on_under_the_frontiers_by_which_its_rows_were_emitted() -> N
     assert not may_go_on(made_by(both), made_by(one))
     # Earlier code named no frontiers, and nobody knows them.
     assert may_go_on(made_by(both), made_by(both).removesuffix(" of (items+moves)"))
+
+
+def test_state_goes_on_over_the_tables_that_its_rows_were_made_of() -> None:
+    names, towns, cities = (
+        Table(name=name, key="id", schema="id STRING NOT NULL, place STRING") for name in ("names", "towns", "cities")
+    )
+
+    def joined(left: Table, right: Table) -> str:
+        return table_table_join(left, right, key="id", table="people").tables[0].made_by
+
+    def by_foreign_key(right: Table) -> str:
+        return foreign_key_join(names, right, foreign_key={"place": "id"}, table="people").tables[0].made_by
+
+    def counted(table: Table) -> str:
+        return aggregate_table(table, key="place", aggregates={"n": agg.count()}, table="counts").tables[0].made_by
+
+    assert joined(names, cities) == "table_table_join(key=(id=id), how=inner) of (names, cities)"
+    for one, other in (
+        (joined(names, cities), joined(names, towns)),
+        (joined(names, cities), joined(cities, names)),
+        (by_foreign_key(cities), by_foreign_key(towns)),
+        (counted(cities), counted(towns)),
+    ):
+        assert may_go_on(one, one) and not may_go_on(other, one)
+        # Earlier code named no tables, and nobody knows them.
+        assert may_go_on(one, one.partition(" of (")[0])
 
 
 @pytest.mark.parametrize(

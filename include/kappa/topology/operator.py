@@ -15,7 +15,7 @@ from kappa.topology.ddl import quoted
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Table
 from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
-from kappa.topology.revisions import revised, timed_by
+from kappa.topology.revisions import following, revised
 from kappa.topology.slice import Slice, in_own_case, with_mark
 
 if TYPE_CHECKING:
@@ -76,10 +76,13 @@ class Operator(Generic[R]):
 
     def _maker_of(self, table: Table) -> str:
         made_by = revised(table.made_by, self.revision)
+        # Rows that were made of one table would stay beside those of another one.
+        if tables := [one.table.name for one in self.inputs if isinstance(one, TableInput)]:
+            return following(made_by, tables)
         # What was emitted by one frontier must not be emitted again by an earlier one.
         if not table.is_timed or self.emits is None:
             return made_by
-        return timed_by(made_by, [one.frontier_text for one in self.inputs if not isinstance(one, TableInput)])
+        return following(made_by, [one.frontier_text for one in self.inputs if not isinstance(one, TableInput)])
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """The result of the operator for a slice.

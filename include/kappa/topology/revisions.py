@@ -1,4 +1,5 @@
-"""The maker of a state, :attr:`kappa.topology.Table.made_by`: an operator with its revision, parameters and frontiers.
+"""The maker of a state, :attr:`kappa.topology.Table.made_by`: an operator with its revision, its parameters, and the
+frontiers or tables that it follows.
 
 The revision of an operator is a number that a release raises when the operator computes otherwise from then on. It is
 written after the operator's name: ``running_total@2(key=[...])``. Revision 1 is not written, so that state of releases
@@ -11,8 +12,9 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(r"\A(?P<operator>[a-z_]+)(?:@(?P<revision>[0-9]+))?(?=\()")
-_FRONTIER = r"[A-Za-z0-9._+-]+(?: less \d+ ms)?"
-_FRONTIERS = re.compile(rf" of \({_FRONTIER}(?:, {_FRONTIER})*\)\Z")
+#: A frontier, or the name of a table.
+_INPUT = r"[A-Za-z0-9._+-]+(?: less \d+ ms)?"
+_INPUTS = re.compile(rf" of \({_INPUT}(?:, {_INPUT})*\)\Z")
 #: The type of values of which hashes are kept.
 _HASHED = re.compile(r"(?<=, k=)(\d+) of [A-Z]+(?:\(\d+, \d+\))?(?=\))")
 
@@ -29,19 +31,22 @@ def revised(made_by: str, revision: int) -> str:
     return _NAME.sub(lambda match: _word(match["operator"], revision), made_by, count=1)
 
 
-def timed_by(made_by: str, frontiers: Iterable[str]) -> str:
-    """The maker of a state with the frontiers by which its rows come and go; idempotent.
+def following(made_by: str, inputs: Iterable[str]) -> str:
+    """The maker of a state with what its rows follow: the frontiers by which they come and go, or the tables that they
+    are made of; idempotent.
 
     Examples:
-        >>> timed_by("session_window(key=['id'], gap=1 minute)", ["app+web"])
+        >>> following("session_window(key=['id'], gap=1 minute)", ["app+web"])
         "session_window(key=['id'], gap=1 minute) of (app+web)"
+        >>> following("table_table_join(key=(id=id), how=inner)", ["names", "cities"])
+        'table_table_join(key=(id=id), how=inner) of (names, cities)'
     """
-    return f"{_FRONTIERS.sub('', made_by)} of ({', '.join(frontiers)})"
+    return f"{_INPUTS.sub('', made_by)} of ({', '.join(inputs)})"
 
 
 def of_earlier_code(made_by: str) -> str:
-    """The same without what earlier code did not write: frontiers, and types of hashed values."""
-    return _HASHED.sub(r"\1", _FRONTIERS.sub("", made_by))
+    """The same without what earlier code did not write: frontiers, tables, and types of hashed values."""
+    return _HASHED.sub(r"\1", _INPUTS.sub("", made_by))
 
 
 def revision_of(made_by: str) -> int:
