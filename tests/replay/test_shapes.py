@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kappa import Append, Source, Table, Topology
-from kappa.operators import agg, deduplicate, tumbling_window
+from kappa.operators import agg, deduplicate, table_join, tumbling_window, versions_by
 from kappa.replay.findings import Severity
 from kappa.replay.rules.seed import unlike_seed
+from kappa.topology.operator import Operator
 from kappa.topology.shapes import (
     Shape,
     Timing,
@@ -146,6 +148,43 @@ def test_a_seed_with_another_time_is_refused_and_another_grace_is_reported(
     (finding,) = unlike_seed(timed(**source), timed(), "The savepoint")
     assert finding.code == code and words in finding.message
     assert (finding.severity is Severity.REFUSE) == (code == "seed-time-changed")
+
+
+def beside(sources: Sequence[Source], *operators: Operator[Any]) -> dict[str, Shape]:
+    """Shapes of a topology with a window over sales, and others."""
+    return shapes_of(Topology(name="ops.sales", version="1", sources=[POS, *sources], operators=[SALES, *operators]))
+
+
+def test_the_times_of_sources_that_a_table_does_not_follow_are_not_its_own() -> None:
+    other = replace(POS, topic="other")
+    without, timed = beside([replace(other, time=None, grace=None)]), beside([other])
+    for shapes, seed in (
+        (timed, beside([])),
+        (beside([]), timed),
+        (timed, without),
+        (without, timed),
+        (beside([replace(other, time="sent")]), timed),
+    ):
+        assert unlike_seed(tables_only(shapes), seed, "The savepoint") == []
+
+
+def test_the_times_of_all_sources_count_where_a_table_does_not_name_those_it_follows() -> None:
+    other = replace(POS, topic="other", schema="store STRING NOT NULL, at BIGINT NOT NULL, later BIGINT NOT NULL")
+
+    def joined(prices: Source) -> dict[str, Shape]:
+        versions = versions_by(prices, key="store", table="prices", rows="store STRING NOT NULL")
+        return beside([prices], versions, table_join(POS, versions, key="store", tables="waiting"))
+
+    findings = unlike_seed(tables_only(joined(replace(other, time="later"))), joined(other), "The savepoint")
+    assert [(one.code, one.numbers["name"]) for one in findings] == [
+        ("seed-time-changed", "prices"),
+        ("seed-time-changed", "waiting"),
+    ]
+    # Earlier code did not name them.
+    stored = shapes_as_dict(beside([]))
+    stored["tables/windows"]["made_by"] = stored["tables/windows"]["made_by"].removesuffix(" of (pos)")
+    (finding,) = unlike_seed(tables_only(beside([other])), shapes_from_dict(stored), "The savepoint")
+    assert finding.code == "seed-time-changed" and "'other' has event time now" in finding.message
 
 
 def test_a_seed_of_earlier_code_without_times_is_refused_where_rows_close() -> None:

@@ -44,6 +44,22 @@ def following(made_by: str, inputs: Iterable[str]) -> str:
     return f"{_INPUTS.sub('', made_by)} of ({', '.join(inputs)})"
 
 
+def inputs_of(made_by: str) -> frozenset[str] | None:
+    """The sources or tables that the rows of a state follow; None where it does not name them all.
+
+    Examples:
+        >>> sorted(inputs_of("interval_join(key=(id=id)) of (app+web less 1000 ms, orders)"))
+        ['app', 'orders', 'web']
+        >>> inputs_of("versions_by(key=(id)) for waiting of orders") is None
+        True
+    """
+    match = _INPUTS.search(made_by)
+    if match is None:
+        return None
+    parts = match[0].removeprefix(" of (").removesuffix(")").split(", ")
+    return frozenset(name for part in parts for name in part.partition(" less ")[0].split("+"))
+
+
 def of_earlier_code(made_by: str) -> str:
     """The same without what earlier code did not write: frontiers, tables, and types of hashed values."""
     return _HASHED.sub(r"\1", _INPUTS.sub("", made_by))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.rules.upgrade import LONGER_GRACE, SHORTER_GRACE
 from kappa.topology.readers import may_go_on
+from kappa.topology.revisions import inputs_of
 from kappa.topology.shapes import Shape, changed_graces, changed_times
 from kappa.topology.times import durations
 
@@ -98,6 +99,15 @@ def _lacking(place: str, seed: Mapping[str, Shape], keeper: str) -> Finding:
     return SEED_LACKS_TABLE({"keeper": keeper}, table=name, seeded=has)
 
 
+def _changed_times(shape: Shape, seed: Shape) -> list[str]:
+    """Other event times of the sources that the rows of a table follow; of all where it does not name them."""
+    was, now = seed.times or {}, shape.times or {}
+    sources = inputs_of(shape.made_by) if shape.made_by == seed.made_by else None
+    if sources is not None:
+        was, now = ({topic: one for topic, one in times.items() if topic in sources} for times in (was, now))
+    return changed_times(was, now)
+
+
 def _unlike(place: str, shape: Shape, seed: Shape, keeper: str) -> Iterable[Finding]:
     name = place.partition("/")[2]
     words = {"keeper": keeper, "place": _inner(keeper)}
@@ -108,7 +118,7 @@ def _unlike(place: str, shape: Shape, seed: Shape, keeper: str) -> Iterable[Find
         yield SEED_OPERATOR_CHANGED(words, name=name, made_by=made_by, seed_made_by=seed_made_by)
     if shape.times and seed.times is None:
         yield SEED_TIME_UNKNOWN(words, name=name)
-    elif times := changed_times(seed.times or {}, shape.times or {}):
+    elif times := _changed_times(shape, seed):
         yield SEED_TIME_CHANGED(words, name=name, said="; ".join(times), changes=times)
     changed = [c for c, kind in shape.columns.items() if seed.columns.get(c, kind) != kind]
     changed += [c for c in shape.required if c in seed.columns and c not in seed.required and c not in changed]
