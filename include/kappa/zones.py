@@ -109,6 +109,29 @@ def crossings(zone: str) -> tuple[Crossing, ...]:
 
 
 @lru_cache(maxsize=1000)
+def skipped_days(zone: str) -> tuple[date, ...]:
+    """Days that a zone left out, when it went over to the other side of the date line.
+
+    Args:
+        zone: name of the zone.
+
+    Examples:
+        >>> skipped_days("Pacific/Apia"), skipped_days("Europe/Berlin")
+        ((datetime.date(2011, 12, 30),), ())
+    """
+    skipped = []
+    for change in _changes(zone):
+        new = (change.at + change.after).replace(tzinfo=None)
+        old = (change.at + change.before).replace(tzinfo=None)
+        # The first day whose midnight the clock did not show, and which was over when it went on.
+        day = datetime.combine(old.date() + timedelta(days=old.time() > time()), time())
+        while day + timedelta(days=1) <= new:
+            skipped.append(day.date())
+            day += timedelta(days=1)
+    return tuple(skipped)
+
+
+@lru_cache(maxsize=1000)
 def put_back(zone: str, days: int) -> timedelta:
     """How far a zone's clock was put back at most within this many days: they are longer by that than days of 24 hours.
 

@@ -259,6 +259,24 @@ def test_a_day_skipped_by_a_zone_has_no_window(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_no_record_is_late_for_a_day_that_a_zone_skipped(spark: SparkSession) -> None:
+    apia = partial(hopping_window, key="symbol", every="1 day", zone="Pacific/Apia", aggregates=COUNT)
+    driver = led(spark, {"two": partial(apia, size="2 days"), "three": partial(apia, size="3 days")}, grace="1 second")
+    new_year, after, skipped = (
+        at(f"{day}T12:00", "Pacific/Apia") for day in ("2012-01-01", "2012-01-02", "2011-12-31")
+    )
+    pipe(driver, tick("a", new_year, sent=new_year), tick("b", skipped, sent=new_year))
+    assert [row["reason"] for row in driver.rows("late_records")] == ["1 of its 2 windows are closed"]
+    pipe(driver, tick("a", after, sent=after), tick("b", skipped, sent=after))
+    assert sorted(row["reason"] for row in driver.rows("late_records")) == [
+        "1 of its 1 windows are closed",
+        "1 of its 2 windows are closed",
+        "1 of its 2 windows are closed",
+    ]
+
+
+@pytest.mark.spark
 def test_years_far_away_and_before_1970_have_windows(spark: SparkSession) -> None:
     times = [
         -9 * 10**18,

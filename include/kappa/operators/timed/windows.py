@@ -287,9 +287,9 @@ class HoppingWindow:
             f"{self.grid.last('event_time')} AS _start",
             f"{self.grid.first('frontier')} AS _valid_from",
         )
-        step = self.grid.stride
-        closed = f"(LEAST(GREATEST(_begins, _valid_from), _start + {step}L) - _begins) DIV {step}L"
-        of = f"(_start - _begins) DIV {step}L + 1"
+        after = f"_start + {self.grid.stride}L"
+        closed = self.grid.windows("_begins", f"LEAST(GREATEST(_begins, _valid_from), {after})")
+        of = self.grid.windows("_begins", after)
         released = f"IF(STARTSWITH(reason, '{RELEASED}'), '{RELEASED}', '')"
         reason = f"CONCAT({released}, {closed}, ' of its ', {of}, ' windows are closed') AS reason"
         return late.selectExpr("* EXCEPT (reason, _begins, _start, _valid_from)", reason)

@@ -74,6 +74,9 @@ class Grid(Protocol):
     def is_window(self, point: str) -> str:
         """SQL: whether a window begins at a point."""
 
+    def windows(self, first: str, until: str) -> str:
+        """SQL: how many windows begin from one point on and before another one."""
+
     def end(self, point: str) -> str:
         """SQL: where the window of a point ends."""
 
@@ -139,6 +142,10 @@ class EvenGrid:
     def is_window(self, point: str) -> str:
         """SQL: whether a window begins at a point, which is always true."""
         return f"{point} IS NOT NULL"
+
+    def windows(self, first: str, until: str) -> str:
+        """SQL: how many windows begin from one point on and before another one."""
+        return f"(({until}) - ({first})) DIV {self.stride}L"
 
     def end(self, point: str) -> str:
         """SQL: where the window of a point ends."""
@@ -207,7 +214,10 @@ class CalendarGrid:
 
     def first(self, time: str) -> str:
         """SQL: the point of the first window that holds a time."""
-        return f"({self.last(time)} - {self.size - 1}L)"
+        point = f"({self.last(time)} - {self.size - 1}L)"
+        if self.is_apart or not self._skipped:
+            return point
+        return f"({point} + IF({point} IN ({', '.join(self._skipped)}), 1L, 0L))"
 
     def last(self, time: str) -> str:
         """SQL: the point of the last one: the unit of the local day, or the next one if a clock was set back over its
@@ -243,6 +253,14 @@ class CalendarGrid:
         """SQL: whether a window begins at a point: none does on a day that a zone skipped."""
         return f"{self.start(point)} < {self.start(f'{point} + 1L')}"
 
+    def windows(self, first: str, until: str) -> str:
+        """SQL: how many windows begin from one point on and before another one."""
+        points = f"(({until}) - ({first}))"
+        if not self._skipped:
+            return points
+        within = f"_one -> _one >= ({first}) AND _one < ({until})"
+        return f"({points} - SIZE(FILTER(ARRAY({', '.join(self._skipped)}), {within})))"
+
     def end(self, point: str) -> str:
         """SQL: where the window of a point ends."""
         return self.start(f"({point} + {self.size}L)")
@@ -268,6 +286,11 @@ class CalendarGrid:
             return ((day.year - 1970) * 12 + day.month - 1) // self.count
         days = (day - _EPOCH.date()).days
         return days if self.unit == "day" else (days - self._week_shift) // 7
+
+    @property
+    def _skipped(self) -> list[str]:
+        """Points of days that the zone skipped, as SQL; weeks and months have other days."""
+        return [f"{self._number(day)}L" for day in zones.skipped_days(self.zone)] if self.unit == "day" else []
 
     @property
     def _week_shift(self) -> int:
