@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from support.compositions import (
 )
 
 from kappa import Append, Source, Topic, Topology
-from kappa.errors import TopologyError
+from kappa.errors import TopologyError, UsageError
 from kappa.operators import agg, deduplicate, interval_join, newest_table_join, session_window, tumbling_window
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 
@@ -155,6 +156,31 @@ def test_nothing_closes_before_the_upstream_says_what_is_final(spark: SparkSessi
     below.pipe([], final={"sums-out": at(70_000)})
     assert [row["window_start"] for row in below.rows("counts")] == [at(0), at(8_000), at(56_000)]
     assert below.rows("late_records") == []
+
+
+def test_final_times_do_not_go_back_in_a_test(spark: SparkSession) -> None:
+    upstream = windows(time="window_start", on_replay="versioned")
+    below = TopologyDriver(reader_of(upstream, "sums-out"), spark)
+    below.pipe([], final={"sums-out": at(8_000)})
+    below.pipe([], final={"sums-out": None, "other-out": at(0)})
+    with pytest.raises(UsageError, match=r"'sums-out'.* goes back from 1970-01-01 00:00:08.* to 1970-01-01 00:00:07"):
+        below.pipe([], final={"sums-out": at(7_000)})
+    below.pipe([], final={"sums-out": at(8_000)})
+
+
+def test_rows_of_a_followed_topic_make_no_partition_idle(spark: SparkSession) -> None:
+    upstream = windows(time="window_start", on_replay="versioned")
+    reader = reader_of(upstream, "sums-out")
+    beside = replace(LEFT, idle_after="2 seconds")
+    below = TopologyDriver(replace(reader, sources=[*reader.sources, beside]), spark, partitions={"lefts": 2})
+    row = {"id": "a", "window_start": at(60_000).isoformat(), "window_end": at(64_000).isoformat()}
+    records = [record("lefts", 0, "a", 1, 3_000), record("lefts", 1, "a", 1, 1_500)]
+    below.pipe([*records, Input(topic="sums-out", value=row, timestamp_ms=0)], final={"sums-out": at(2_000)})
+    below.pipe([record("lefts", 0, "a", 1, 3_000)])
+    assert [releases for _, releases in below.released] == [{}, {}]
+    below.pipe([], final={"sums-out": at(3_600)})
+    below.pipe([record("lefts", 0, "a", 1, 3_000)])
+    assert below.released[-1][1] == {"lefts": {1: {1: 3_000}}}
 
 
 def test_a_reader_is_checked_under_cuts_by_the_times_of_its_rows(spark: SparkSession) -> None:

@@ -152,6 +152,7 @@ class TopologyDriver:
                 driver has it; of one that is not named, what it was.
 
         Raises:
+            UsageError: ``final`` goes back.
             TopologyError: a record's topic is not a source, or lacks its partition, or an effect is not what the
                 topology declares.
         """
@@ -173,7 +174,7 @@ class TopologyDriver:
         import pyarrow as pa
 
         self._seq += 1
-        self._followed |= {topic: _millis(at) for topic, at in final.items() if at is not None}
+        self._follow(final)
         self._hold_frontiers()
         large = frozenset(table.name for table in self.topology.tables if self._keys(table.name) >= state.LARGE_ROWS)
         tune(self._session, is_small=True, is_compiled=bool(large))
@@ -215,6 +216,23 @@ class TopologyDriver:
             names, encode = [column.name for column in columns], output_encoder(topic, columns)
             sent = topic_records(topic, names, effects[topic.of], encode=encode)
             self._sent[topic.name] = [*self._sent[topic.name], *((record.key, record.value) for record in sent)]
+
+    def _follow(self, final: Mapping[str, datetime | None]) -> None:
+        """Take up to when rows of followed sources are final from now on.
+
+        Raises:
+            UsageError: a time is earlier than it was.
+        """
+        for topic, at in final.items():
+            if at is None:
+                continue
+            was, ms = self._followed.get(topic), _millis(at)
+            if was is not None and ms < was:
+                raise UsageError(
+                    f"final={{{topic!r}: ...}} goes back from {time_at(was)} to {at}. Rows up to then are final, and a "
+                    "topology that is followed takes none of them back: give a time that is not before the last one."
+                )
+            self._followed[topic] = ms
 
     def _frontier(self, source: Source, grace_ms: int) -> Frontier:
         topic = source.topic
@@ -322,7 +340,10 @@ class TopologyDriver:
         records = in_memory(self._session, self._log(source, inputs), source, start, partial(input_schemas, source))
         after = records.after(start)
         self._times[topic] = dict(after.timestamps)
-        if is_timed:
+        if source.follows_upstream:
+            if topic in self._followed:  # its records say nothing of those that are still to come
+                self._stream_times[topic] = dict.fromkeys(self._partitions(topic), self._followed[topic])
+        elif is_timed:
             self._stream_times[topic] = releases.times_after(after.stream_times, start.released)
         if records.dead is not None:
             names = ["_topic", "_partition", "_offset", "_value", "_dead"]
