@@ -134,6 +134,26 @@ def test_an_unknown_scenario_names_the_nearest_one(tmp_path: Path) -> None:
         produce(config_of("127.0.0.1:1", tmp_path), "retial", records=1)
 
 
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (float("nan"), "rate=nan must be positive numbers"),
+        (float("inf"), "rate=inf must be positive numbers"),
+        (0.0, "rate=0.0 must be positive numbers"),
+        (1e-300, "2 records at rate=1e-300 per second would take longer than 10 years"),
+    ],
+)
+def test_a_rate_at_which_records_never_come_is_refused(tmp_path: Path, rate: float, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        produce(config_of("127.0.0.1:1", tmp_path), "retail", records=2, rate=rate)
+
+
+@pytest.mark.broker
+def test_records_past_the_end_of_the_calendar_are_refused(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="after the year 9999"):
+        produce(config_of(kafka.bootstrap_servers, tmp_path), "retail", records=10**13, topic=topic(3))
+
+
 def config_of(bootstrap_servers: str, home: Path) -> Config:
     return Config.from_env({"KAPPA_HOME": str(home), "KAPPA_BOOTSTRAP_SERVERS": bootstrap_servers})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ _CONNECT_SECONDS = 8.0
 _DELIVERY_SECONDS = 120.0
 _TICK_SECONDS = 0.01
 _REPORT_SECONDS = 0.5
+#: The longest delivery at a rate: ten years.
+_MOST_SECONDS = 315_360_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +148,19 @@ def produce(
     """
     recipe = scenario_of(scenario)
     topic = topic or recipe.topic
-    if records < 0 or (rate is not None and rate <= 0):
-        raise UsageError(f"records={records} and rate={rate} must be positive.", records=records, rate=rate)
+    if records < 0 or (rate is not None and not 0 < rate < math.inf):
+        raise UsageError(
+            f"records={records} and rate={rate} must be positive numbers. Write them like 1000 and 0.5.",
+            records=records,
+            rate=rate,
+        )
+    if rate is not None and records / rate > _MOST_SECONDS:
+        raise UsageError(
+            f"{records} records at rate={rate} per second would take longer than {_MOST_SECONDS // 31_536_000} years. "
+            "Use a higher rate, or fewer records.",
+            records=records,
+            rate=rate,
+        )
     options: dict[str, Any] = {
         "seed": seed,
         "bad_share": bad_share,
@@ -165,13 +179,28 @@ def produce(
         broker.create_topic(topic, partitions, TOPIC_CONFIG | any_time)
         before = _ends(broker, topic)
         first = before if first is None else first
-        last = start_time + (first + records) * options["time_step"]
+        last = _last_time(start_time, first + records, options["time_step"])
         _check_ahead(broker, config.bootstrap_servers, topic, None if rogue_future else last)
         delivery = _Delivery(config.bootstrap_servers, topic, linger_ms=5 if rate else 50)
         seconds = delivery.run(course, first, records, rate, progress)
         repeated = _ends(broker, topic) - before - records
     bad = course.bad(first, first + records)
     return Produced(topic=topic, first=first, records=records, bad=bad, repeated=repeated, seconds=seconds)
+
+
+def _last_time(start: datetime, records: int, step: timedelta) -> datetime:
+    """The time after this many records.
+
+    Raises:
+        UsageError: no calendar has it.
+    """
+    try:
+        return start + records * step
+    except OverflowError:
+        raise UsageError(
+            f"{records:,} records, one every {step} from {start} on, end after the year 9999. Use fewer records.",
+            records=records,
+        ) from None
 
 
 def _check_ahead(broker: Broker, servers: str, topic: str, last: datetime | None) -> None:
