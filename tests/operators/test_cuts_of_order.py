@@ -79,6 +79,17 @@ def test_a_join_along_the_order_takes_rows_that_come_with_their_record(join: Cal
     assert [as_left.rows.cuts, as_table.rows.cuts] == [expected] * 2
 
 
+@pytest.mark.parametrize("join", [lookup, newest_table_join])
+def test_a_join_depends_on_the_cuts_on_which_its_table_depends(join: Callable[..., Any]) -> None:
+    one, other = (Source(topic=topic, schema=ROWS, grace="1 minute") for topic in ("thirds", "fourths"))
+    sides = {"key": "id", "left_rows": "id STRING NOT NULL", "table_rows": ROWS}
+    of_pairs = join(one, PAIRS, table="of_pairs", **sides).rows
+    assert (of_pairs.cuts, of_pairs.comes) == ("equal", "record")
+    assert join(other, of_pairs, table="t", **sides).rows.cuts == "equal"
+    totals = running_total(of_pairs, key="id", total="n", table="sums")
+    assert lookup(other, totals, key="id", left_rows="id STRING NOT NULL").rows.cuts == "equal"
+
+
 def late_cuts(*operators: Any) -> Cuts:
     topology = Topology(name="test.late", version="1", sources=[ONE, OTHER], operators=operators)
     # A copy declares the output again.

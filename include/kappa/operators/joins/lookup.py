@@ -102,7 +102,7 @@ def lookup(
     )
     _check_key_of(changes, columns, what)
     looked_up = Lookup(columns=columns)
-    cuts = strictest(["time", cuts_along(lefts, of_table)])
+    cuts = strictest(["time", cuts_along(lefts, of_table), of_table.cuts])
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[LookedUp]:
         rows, of_slice = frames

@@ -78,7 +78,7 @@ def newest_table_join(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
     )
     join = NewestTableJoin(columns=columns)
-    cuts = strictest(["time", cuts_along(lefts, of_table)])
+    cuts = strictest(["time", cuts_along(lefts, of_table), of_table.cuts])
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[NewestTableJoined]:
         result = join(*rows, before=slice.table(table))
