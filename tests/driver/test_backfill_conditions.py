@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.driver.replacements.interval_rows import belongs
+from kappa.driver.replacements.interval_rows import belongs, frontier_of_table
 from kappa.offsets.vector import OffsetRange
-from kappa.topology import Append
+from kappa.operators import agg, tumbling_window
+from kappa.record.ledger_rows import LedgerRow
+from kappa.topology import Append, Source, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +44,39 @@ def test_edges_between_two_milliseconds_are_those_of_the_next_one() -> None:
     micro = timedelta(microseconds=1)
     assert belongs(PAID, "ms", BEGIN, BEGIN + micro, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600001L"
     assert belongs(PAID, "ms", BEGIN - micro, BEGIN, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600000L"
+
+
+def test_rows_of_windows_are_gone_by_the_frontier_of_their_own_input() -> None:
+    hour = 3_600_000
+    moves = Source(topic="moves", schema="id STRING", grace="1 hour")
+    others = Source(topic="others", schema="id STRING", grace="1 hour")
+    hours = tumbling_window(
+        moves, key="id", size="1 hour", aggregates={"n": agg.count()}, table="open_hours", keep="2 hours"
+    )
+    rows = "id STRING, n BIGINT"
+    days = tumbling_window(
+        hours.final, rows=rows, key="id", size="1 day", aggregates={"n": agg.sum("n")}, table="days", keep="1 day"
+    )
+    topology = Topology(
+        name="a.b",
+        version="1",
+        sources=[moves, others],
+        operators=[hours, days],
+        outputs=[Append(name="rows", of=days.final)],
+    )
+    committed = LedgerRow(
+        kind="commit",
+        seq=7,
+        writer="w",
+        at=BEGIN,
+        ranges=tuple(OffsetRange(topic=topic, partition=0, start=9, end=9) for topic in ("moves", "others")),
+        stream_times={"moves": {0: 9 * hour}},  # the other source has no record yet
+    )
+    (open_hours,), (open_days,) = hours.tables, days.tables
+    assert frontier_of_table(topology, open_hours, committed, {}).ms == 8 * hour
+    assert frontier_of_table(topology, open_hours, committed, {"moves": {0: {5: 9 * hour}}}).ms == 9 * hour
+    behind = frontier_of_table(topology, open_days, committed, {}).ms
+    assert behind == 8 * hour - days.inputs[0].behind_ms
 
 
 @pytest.mark.spark

@@ -6,17 +6,20 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from kappa.offsets.floors import Floors
 from kappa.offsets.vector import OffsetRange
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import frame_at
 from kappa.slices.run import EpochRun
+from kappa.topology import Slice
 from kappa.topology.ddl import literal, quote, quoted
+from kappa.topology.times.event_time import Frontier, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kappa.topology import Append, Table
+    from kappa.topology import Append, Table, Topology
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Whose SQL a condition is.
@@ -79,14 +82,30 @@ def closed_windows(
     row, session = Ledger(recomputed_paths.ledger).begun().committed, run.engines.session
     column = quote(table.reach.column)
     first, last = (_instant(at, "TIMESTAMP", "spark") for at in (begin, end))
-    graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
-    is_gone = committed.frontier(graces).has_reached("window_end", by_ms=table.reach.keep_ms or 0)
+    frontier = frontier_of_table(run.topology, table, committed, run.ledger.state().floored)
+    is_gone = frontier.has_reached("window_end", by_ms=table.reach.keep_ms or 0)
     where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
     names = quoted(c.name for c in table.columns)
     place = f"tables/{table.name}"
     frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (recomputed_paths, row)))
     live, again = (frame.where(where).select(*names) for frame in frames)
     return live, again
+
+
+def frontier_of_table(topology: Topology, table: Table, committed: LedgerRow, floors: Floors) -> Frontier:
+    """The frontier by which the operator of a table closes and removes its rows: that of its own input.
+
+    Args:
+        topology: its topology.
+        table: a table of windows.
+        committed: a commit.
+        floors: least frontiers up to there.
+    """
+    graces = {source.topic: source.grace_ms for source in topology.sources if source.grace_ms is not None}
+    frontiers = {topic: committed.frontier({topic: grace}, floors) for topic, grace in graces.items()}
+    slice = Slice(seq=committed.seq, records={}, tables={}, frontiers=frontiers)
+    operator = next(one for one in topology.operators if table.name in {own.name for own in one.tables})
+    return least(read.frontier(slice) for read in operator.streams)
 
 
 def _instant(at: datetime, kind: str, engine: Engine) -> str:
