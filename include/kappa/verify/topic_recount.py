@@ -108,8 +108,9 @@ class _Epoch:
 
     @property
     def backfills(self) -> list[int]:
-        """Slices that were backfills."""
-        return [event.detail["seq"] for event in self.record.epoch(self.paths.epoch).backfilled]
+        """Slices that were backfills; the ledger has the last one before the record of epochs."""
+        past = {event.detail["seq"] for event in self.record.epoch(self.paths.epoch).backfilled}
+        return sorted(past | {row.seq for row in self.state.commits if row.is_replacement})
 
     def outcome(self, *, problems: Sequence[str] = (), read: Sequence[str] = (), unread: Sequence[str] = ()) -> Recount:
         """The outcome for one topic."""
