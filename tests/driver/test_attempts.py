@@ -108,6 +108,20 @@ def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(l
     assert Attempts(own, own, own).next(*planned(ledger), []) == "smaller"
 
 
+def test_a_slice_that_is_given_up_is_not_tried_again_by_the_next_driver(ledger: Ledger, own: Any) -> None:
+    """A driver failed at it, and ended while it removed what was written: the next one finds some of it."""
+    add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
+    add(ledger, "effects", 1)
+    attempts = Attempts(own, own, own)
+    assert attempts.next(*planned(ledger), []) == "try"
+    add(ledger, "seal", 1, ranges(0, 5_000), detail={"most": 50, "tries": 3})
+    claim(ledger)
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "again"
+    add(ledger, "abandon", 1, ranges(0, 5_000), detail={"most": 50, "tries": 3})
+    add(ledger, "plan", 2, ranges(0, 50), logged=True)
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "try"
+
+
 @pytest.mark.parametrize(("error", "last"), [(DataLossError("gone"), "stuck"), (RuntimeError("too large"), "smaller")])
 def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
     ledger: Ledger, own: Any, error: Exception, last: str

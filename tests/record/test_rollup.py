@@ -81,6 +81,7 @@ class Story:
         count = sum(sizes.values())
         self.add("plan", self.seq + 1, sends=self.sends)
         if abandoned is not None:
+            self.add("seal", self.seq + 1, detail=abandoned)
             self.add("abandon", self.seq + 1, detail=abandoned)
             self.seq += 1
             self.add("plan", self.seq + 1, sends=self.sends)

@@ -9,7 +9,7 @@ other does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -228,6 +228,10 @@ class Archiver:
         """Write a planned slice and commit it; None when it cannot be done any more and was closed."""
         path = self.archive.paths.records
         rows_read: int | None = None
+        seal = self.archive.ledger.state().open_seal
+        if seal is not None:  # an archiver ended while it gave the slice up
+            self._seal(plan, seal.detail)
+            return None
         if not tables.is_written(path, plan.seq):
             low = self._broker.low_watermarks([self._topic])
             lost = lost_records(ranges_start([item for item in plan.ranges if not item.is_empty]), low)
@@ -301,8 +305,14 @@ class Archiver:
     def _abandon(self, plan: LedgerRow, lost: tuple[OffsetRange, ...]) -> None:
         if not self._skip_lost:
             raise _lost_error(self._topic, lost)
+        detail = {"lost": [str(item) for item in lost]}
+        self._append(kind="seal", seq=plan.seq, ranges=plan.ranges, detail=detail)
+        self._seal(plan, detail)
+
+    def _seal(self, plan: LedgerRow, detail: Mapping[str, Any]) -> None:
+        """See to it that no rows of a planned slice can be written any more, and close it."""
         tables.seal(self.archive.paths.records, plan.seq, column="seq")
-        self._append(kind="abandon", seq=plan.seq, ranges=plan.ranges, detail={"lost": [str(item) for item in lost]})
+        self._append(kind="abandon", seq=plan.seq, ranges=plan.ranges, detail=detail)
 
     def _append(self, **values: Any) -> LedgerRow:
         return self.archive.ledger.append(LedgerRow(writer=self.writer, at=clock.now(), **values))

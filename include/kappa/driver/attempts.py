@@ -233,6 +233,8 @@ class Attempts:
         if stuck is not None and not is_decided:
             self.stuck = stuck
             return "stuck"
+        if state.open_seal is not None:  # a driver ended while it gave the slice up: some of its rows are gone
+            return "again"
         limit, run = epoch.config.attempts, engines.slice_run
         if stuck is not None and self._failures < limit and is_abandonable(run, state):
             # Claims of drivers that only waited are not attempts: the same slice, counted from the start.
@@ -249,7 +251,8 @@ class Attempts:
         return "try"
 
     def abandon(self, state: LedgerState, plan: LedgerRow, *, is_same: bool = False, is_decided: bool = False) -> None:
-        """Give the planned slice up; the next one at this place is smaller, or as large.
+        """Give the planned slice up; the next one at this place is smaller, or as large. What was decided when that
+        began counts.
 
         Args:
             state: the ledger.

@@ -219,6 +219,15 @@ _BYTES = Field("number", "bytes of the values that were read")
 _FILES = Field("object", "place -> data file that came to it -> hash of its content")
 _MASKED = Field("table -> columns", "columns that no reader gets without a right of its own")
 
+_ABANDONED: Mapping[str, Field] = {
+    "most": Field("number", "offsets of the next slice at most"),
+    "decided": Field("boolean", "true: records were set aside, and the next slices are as large as ever"),
+    "tries": Field("number", "how often it was tried"),
+    "miscounted": Field("object", "records that did not add up"),
+    "reread": Field("object", "counts of the records at the attempt `before` and `now`, where they differ"),
+    "backfill": _BACKFILL,
+}
+
 #: Kinds that are not named have none.
 ROWS: Mapping[Kind, Mapping[str, Field]] = {
     "claim": {"taken": _TAKEN, "environment": _ENVIRONMENT, "instead_of": _INSTEAD_OF},
@@ -261,14 +270,8 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "bound": Field("object", "slice 0: versioned topics that it reads -> whose they are"),
         "mask": Field("text", "slice 0: fingerprint of the key of masked values"),
     },
-    "abandon": {
-        "most": Field("number", "offsets of the next slice at most"),
-        "decided": Field("boolean", "true: records were set aside, and the next slices are as large as ever"),
-        "tries": Field("number", "how often it was tried"),
-        "miscounted": Field("object", "records that did not add up"),
-        "reread": Field("object", "counts of the records at the attempt `before` and `now`, where they differ"),
-        "backfill": _BACKFILL,
-    },
+    "seal": _ABANDONED,
+    "abandon": _ABANDONED,
     "baseline": {"sent": _SENT, "final": _FINAL},
     "yield": {"handover": _HANDOVER, "at": _STANDING},
     "resume": {
@@ -324,6 +327,7 @@ ARCHIVE_ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "lost": _LOST,
         "parts": Field("object", "partition -> rows, and the largest timestamp in milliseconds"),
     },
+    "seal": {"lost": _LOST},
     "abandon": {"lost": _LOST},
 }
 

@@ -32,6 +32,7 @@ Kind = Literal[
     "plan",
     "effects",
     "commit",
+    "seal",
     "abandon",
     "baseline",
     "yield",
@@ -51,7 +52,8 @@ class LedgerRow:
         n: position in the ledger, from 1.
         kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
             ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
-            ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
+            ``seal``: the planned slice is given up, and what it wrote is removed from here on. ``abandon``: that is
+            done, and the slice will never be. ``baseline``: the whole state is in the changelog.
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code
             runs.
             ``maintain``: small files were merged, and files that no held commit needs were removed; ``merges`` in its

@@ -18,7 +18,7 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
 
 #: Claims, and rows about a slice's way to its commit and about files: auditors read them among the rolled-up rows.
-_PASSING = ("claim", "plan", "effects", "abandon", "files")
+_PASSING = ("claim", "plan", "effects", "seal", "abandon", "files")
 
 
 class Commits(Sequence[LedgerRow]):
@@ -50,6 +50,7 @@ class LedgerState:
         commits: the commits that are rows, oldest first: the seed, and all but those that are rolled up and unreadable.
         open_plan: a plan without commit or abandon.
         open_effects: the effects row of that plan.
+        open_seal: the row by which it is given up: some of what it wrote may be gone, so that it cannot be finished.
         tries: drivers that claimed the epoch since that plan: each found it open.
         shrunk: the last abandon row that bounds the slices after it.
         miscounted: the abandon row of a slice after the last commit whose records did not add up.
@@ -79,6 +80,7 @@ class LedgerState:
     commits: Sequence[LedgerRow] = ()
     open_plan: LedgerRow | None = None
     open_effects: LedgerRow | None = None
+    open_seal: LedgerRow | None = None
     tries: int = 0
     shrunk: LedgerRow | None = None
     miscounted: LedgerRow | None = None
@@ -314,14 +316,14 @@ class StateBuilder:
             values["tries"] = values.get("tries", 0) + is_try
         elif row.kind == "plan":
             values.update(open_plan=row, open_effects=None, seq=row.seq, tries=0)
-        elif row.kind == "effects":
-            values["open_effects"] = row
+        elif row.kind in ("effects", "seal"):
+            values[f"open_{row.kind}"] = row
         elif row.kind == "commit":
             self._commits.append(row)
-            values.update(open_plan=None, open_effects=None, seq=row.seq, tries=0, miscounted=None)
+            values.update(open_plan=None, open_effects=None, open_seal=None, seq=row.seq, tries=0, miscounted=None)
             values["recorded"] = row.delta_versions
         elif row.kind == "abandon":
-            values.update(open_plan=None, open_effects=None, tries=0)
+            values.update(open_plan=None, open_effects=None, open_seal=None, tries=0)
             if "most" in row.detail:
                 values["shrunk"] = row
             if row.detail.get("decided"):

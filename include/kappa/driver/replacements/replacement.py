@@ -23,6 +23,7 @@ from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import BegunState, LedgerState
+from kappa.slices.abandoning import begin_sealing, end_sealing
 from kappa.slices.places import make_durable
 from kappa.slices.protocol import commit_slice
 from kappa.slices.run import EpochRun
@@ -115,7 +116,8 @@ def finish(run: EpochRun, planned: LedgerRow) -> LedgerRow:
 
 
 def undo(run: EpochRun, planned: LedgerRow) -> None:
-    """Put the rows back that a planned replacement has replaced, and close it. Idempotent.
+    """Put the rows back that a planned replacement has replaced, and close it. Idempotent. A crash leaves a row that
+    gives it up, and old rows in some outputs: it is to be undone again.
 
     Raises:
         LedgerError: its marker is in Kafka: it can only be finished.
@@ -127,6 +129,7 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
         )
     run.ledger.check_claim(run.writer)
     committed = run.ledger.begun().committed
+    reason = begin_sealing(run, planned, {DETAIL: planned.detail[DETAIL]})
     for name, output in planned.detail[DETAIL]["outputs"].items():
         if output.get("table"):
             tables.seal(run.paths.changes(name), planned.seq, plan_hash(planned))
@@ -134,17 +137,7 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
             version = committed.delta_versions[f"outputs/{name}"]
             tables.put_back(run.paths.output(name), version, planned.seq, plan_hash(planned))
         crash_point("backfill.undone", planned.seq)
-    run.ledger.append(
-        LedgerRow(
-            kind="abandon",
-            seq=planned.seq,
-            writer=run.writer,
-            at=clock.now(),
-            ranges=planned.ranges,
-            code=run.code,
-            detail={DETAIL: planned.detail[DETAIL]},
-        )
-    )
+    end_sealing(run, planned, reason)
 
 
 def conclude(

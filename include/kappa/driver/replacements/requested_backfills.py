@@ -70,11 +70,13 @@ class Replacements:
         engines = self._engines
         epoch = self._epoch.record().epoch(self._epoch.paths.epoch)
         request = next((event for event in epoch.backfills if event.n == planned.detail[replacement.DETAIL]["n"]), None)
-        tried = self._epoch.ledger.state().tries + self._attempts.failures
+        ledger = self._epoch.ledger.state()
+        tried = ledger.tries + self._attempts.failures
+        is_given_up = ledger.open_seal is not None  # by a driver that ended while it put rows back
         if planned.logged:
             engines.open_sender()
         is_marked = planned.logged and is_sent(engines.slice_run, planned)
-        if tried >= self._epoch.config.attempts and not is_marked:
+        if (is_given_up or tried >= self._epoch.config.attempts) and not is_marked:
             replacement.undo(engines.slice_run, planned)
             if request is not None:
                 self._withdraw(
