@@ -230,7 +230,9 @@ class TopologyDriver:
             if was is not None and ms < was:
                 raise UsageError(
                     f"final={{{topic!r}: ...}} goes back from {time_at(was)} to {at}. Rows up to then are final, and a "
-                    "topology that is followed takes none of them back: give a time that is not before the last one."
+                    "topology that is followed takes none of them back. Give a time that is not before the last one; "
+                    "if it is that of another driver, name the partitions of its sources: "
+                    "TopologyDriver(topology, session, partitions={'orders': 2})."
                 )
             self._followed[topic] = ms
 
