@@ -70,7 +70,8 @@ def test_a_restarted_driver_reports_the_last_committed_slice_from_its_first_beat
 
 def test_a_driver_reports_its_activity_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = ["reading the log"]
-    epoch: Any = SimpleNamespace(config=None, topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1))
+    topology = SimpleNamespace(name="a.b", is_sensitive=False)
+    epoch: Any = SimpleNamespace(config=None, topology=topology, paths=SimpleNamespace(epoch=1))
     voice: Any = SimpleNamespace(doing=messages[0], say=messages.append)
     monkeypatch.setattr("kappa.spark.session.build_session", lambda *_: "Spark")
     engines = LazyEngines(epoch, voice)

@@ -38,11 +38,11 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
         yield stream
 
 
-def write(stream: Lab, version: str, more: str = "") -> None:
+def write(stream: Lab, version: str, old: str = "", new: str = "") -> None:
     topics = {"pos": stream.topic, "hadoop-sink": f"{stream.topic}.sink"}
     text = renamed("retail.trends", {"retail.trends": stream.name, "2": version}, topics)
-    assert 'AS Day",' in text
-    (stream.config.topologies / "trends.py").write_text(text.replace('AS Day",', f'AS Day",{more}'))
+    assert old in text
+    (stream.config.topologies / "trends.py").write_text(text.replace(old, new))
 
 
 def invoices(first: int) -> list[tuple[str, int] | bytes]:
@@ -77,10 +77,15 @@ def written(stream: Lab) -> Iterator[tuple[str, bytes]]:
             yield topic, (message.key() or b"") + (message.value() or b"") + repr(message.headers()).encode()
 
 
+def holding(contents: dict[str, bytes]) -> dict[str, str]:
+    """What holds a personal value, and which."""
+    return {name: value for name, content in contents.items() for value in PERSONAL if value.encode() in content}
+
+
 def test_no_written_byte_holds_a_personal_value(stream: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     stream.produce(invoices(1), partition=0)
     first = stream.start_live()
-    write(stream, "2", more='\n        "UPPER(CustomerType) AS Kind",')
+    write(stream, "2", 'AS Day",', 'AS Day",\n        "UPPER(CustomerType) AS Kind",')
     second = stream.plan_replay(slice_records=3)
     stream.run(second)
     stream.await_stage(second, Stage.VERIFIED)
@@ -91,8 +96,7 @@ def test_no_written_byte_holds_a_personal_value(stream: Lab, capfd: pytest.Captu
 
     contents = dict(written(stream))
     contents |= {"report": report.encode(), "history": history.encode(), "output": "".join(capfd.readouterr()).encode()}
-    holding = {name: value for name, content in contents.items() for value in PERSONAL if value.encode() in content}
-    assert holding == {}
+    assert holding(contents) == {}
     assert not [name for name, content in contents.items() if KEY.encode() in content]
     assert sum("rows of" in name for name in contents) > 5
 
@@ -114,3 +118,20 @@ def test_no_written_byte_holds_a_personal_value(stream: Lab, capfd: pytest.Captu
     assert not thread.is_alive() and driver is not None
     assert "are masked under the key with fingerprint" in str(errors[0])
     del stream.running[first]
+
+
+def test_an_error_of_the_step_is_told_without_the_personal_value_at_which_it_fails(
+    stream: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    numbers = "CreatedTime + CAST(DeliveryAddress.ContactNumber AS BIGINT)"
+    write(stream, "1", "MILLIS(CreatedTime)", f"MILLIS({numbers})")
+    live = stream.start_live()
+    stream.produce(invoices(1)[:1], partition=0)
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "stuck")
+
+    status = control.driver_status(stream.config, stream.name, live)
+    contents = dict(written(stream))
+    contents |= {"history": repr(control.chronicle(stream.config, stream.name)).encode()}
+    contents |= {"status": repr(status).encode(), "output": "".join(capfd.readouterr()).encode()}
+    assert holding(contents) == {}
+    assert "CAST_INVALID_INPUT" in status.message and "its message is not shown" in status.message

@@ -82,8 +82,14 @@ class LazyEngines:
         return self._run.made
 
     def _start(self) -> SparkSession:
-        if self._given_session is not None:
-            return self._given_session
+        from kappa.spark.session import mute
+
+        session = self._started() if self._given_session is None else self._given_session
+        if self._epoch.topology.is_sensitive:
+            mute(session)
+        return session
+
+    def _started(self) -> SparkSession:
         from kappa.spark.session import build_session
 
         voice, epoch = self._voice, self._epoch

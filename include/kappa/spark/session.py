@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -258,6 +259,16 @@ def is_answering(session: SparkSession) -> bool:
         return is_alive(session) and not session.sparkContext._jsc.sc().isStopped()
     except Exception:  # py4j raises several for a JVM that is ending
         return False
+
+
+def mute(session: SparkSession) -> None:
+    """Turn off the logs of Spark, in this process and in the JVM: they repeat the message of each error, and with it
+    values of records.
+    """
+    from pyspark.logger import PySparkLogger
+
+    session.sparkContext.setLogLevel("OFF")
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def is_part(part: DataFrame, whole: DataFrame) -> bool:
