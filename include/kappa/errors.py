@@ -288,7 +288,7 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith(_BRIDGE):
-        return visible(lines[1].removeprefix(": "))[:600]
+        lines = [lines[1].removeprefix(": ")]
     return visible(lines[0])[:600] if lines else ""
 
 

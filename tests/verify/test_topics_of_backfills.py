@@ -23,15 +23,15 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import registry
 from kappa.verify.topic_recount import recount_topics
 
-NAME = "a.told"
+NAME = "a.notices"
 TOPOLOGY = f"""
 from kappa import Append, Source, Topic, Topology
 
-told = Topology(
+notices = Topology(
     name="{NAME}",
     version="1",
     sources=[Source(topic="pos", schema="id STRING, n BIGINT")],
-    outputs=[Append(name="moves", schema="id STRING, n BIGINT"), Topic(name="told", of="moves", key="id")],
+    outputs=[Append(name="moves", schema="id STRING, n BIGINT"), Topic(name="notices", of="moves", key="id")],
     step=lambda slice: {{"moves": slice["pos"]}},
 )
 """
@@ -51,20 +51,20 @@ class Sent:
         return self.pair[1]
 
 
-class Told:
+class OneTopic:
     """A broker with the topic of the epoch."""
 
     def topics(self, prefix: str) -> list[str]:
-        return ["told"]
+        return ["notices"]
 
     def low_watermarks(self, topics: list[str]) -> Offsets:
-        return Offsets({"told": {0: 0}})
+        return Offsets({"notices": {0: 0}})
 
     def decided_ends(self, topics: list[str]) -> Offsets:
-        return Offsets({"told": {0: len(RECORDS)}})
+        return Offsets({"notices": {0: len(RECORDS)}})
 
     def topic_configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
-        return {"told": {"cleanup.policy": "delete"}}
+        return {"notices": {"cleanup.policy": "delete"}}
 
     def read(self, start: Offsets, end: Offsets) -> Iterator[list[Sent]]:
         yield list(map(Sent, RECORDS))
@@ -75,7 +75,7 @@ def test_rows_of_a_backfill_that_only_the_ledger_has_count_as_not_sent(
 ) -> None:
     config, folder = empty_lake(tmp_path, monkeypatch), tmp_path / "topologies"
     folder.mkdir()
-    (folder / "told.py").write_text(TOPOLOGY)
+    (folder / "notices.py").write_text(TOPOLOGY)
     plan = empty_plan(NAME, 1, Offsets({"pos": {0: 0}}))
     planned = {"plan_id": plan.id, "plan": plan.to_json(), "start": plan.start.to_json()}
     events: dict[str, Any] = {"planned": planned, "moved": {"from": None, "at": {"pos": {"0": 0}}}}
@@ -113,6 +113,6 @@ def test_rows_of_a_backfill_that_only_the_ledger_has_count_as_not_sent(
                 detail=detail,
             )
         )
-    report = recount_topics(config, paths, cast(Broker, Told()))
+    report = recount_topics(config, paths, cast(Broker, OneTopic()))
     assert report.problems == ()
-    assert report.read == ("topic told: 1 rows sent, 1 found, 1 other records",)
+    assert report.read == ("topic notices: 1 rows sent, 1 found, 1 other records",)

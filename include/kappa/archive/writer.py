@@ -228,7 +228,7 @@ class Archiver:
         """Write a planned slice and commit it; None when it cannot be done any more and was closed."""
         path = self.archive.paths.records
         rows_read: int | None = None
-        seal = self.archive.ledger.state().open_seal
+        seal = self.archive.ledger.state(look=False).open_seal
         if seal is not None:  # an archiver ended while it gave the slice up
             self._seal(plan, seal.detail)
             return None

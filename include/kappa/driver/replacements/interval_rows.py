@@ -14,7 +14,8 @@ from kappa.record.merge_on_read import frame_at
 from kappa.slices.run import EpochRun
 from kappa.topology import Slice
 from kappa.topology.ddl import literal, quote, quoted
-from kappa.topology.times.event_time import Frontier, least
+from kappa.topology.readers import least_frontier
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,7 +106,7 @@ def frontier_of_table(topology: Topology, table: Table, committed: LedgerRow, fl
     frontiers = {topic: committed.frontier({topic: grace}, floors) for topic, grace in graces.items()}
     slice = Slice(seq=committed.seq, records={}, tables={}, frontiers=frontiers)
     operator = next(one for one in topology.operators if table.name in {own.name for own in one.tables})
-    return least(read.frontier(slice) for read in operator.streams)
+    return least_frontier([operator], slice)
 
 
 def _instant(at: datetime, kind: str, engine: Engine) -> str:
