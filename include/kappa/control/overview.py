@@ -84,15 +84,10 @@ class Progress:
     problem: str = ""
 
     @property
-    def _percent(self) -> int:
-        """Share of the bulk work, full only when nothing is left."""
-        return 100 * self.done // self.total
-
-    @property
     def doing(self) -> str:
         """What is being done, how far it is, and the stage that it comes after; one line."""
         now = self.rejected or self.driver.message or self.driver.state
-        share = f", {self._percent} % of the plan's range" if self.done < self.total else ""
+        share = f", {percent(self.done, self.total)} % of the plan's range" if self.done < self.total else ""
         rate = f", {self.records_per_second:,.0f} records/s" if share and self.records_per_second else ""
         time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
         return f"epoch {self.epoch}: {now}{share}{rate}{time_left}; reached {self.stage}"
@@ -101,7 +96,7 @@ class Progress:
     def message(self) -> str:
         """One line for people."""
         rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
-        share = f" {self._percent} %" if self.total else ""
+        share = f" {percent(self.done, self.total)} %" if self.total else ""
         time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
         doing = self.rejected or self.driver.message or self.driver.state
         return f"epoch {self.epoch} {self.stage}{share}{rate}{time_left}: {doing}"
@@ -195,6 +190,16 @@ def status(config: Config, topology: str, *, has_tables: bool = False) -> Topolo
         },
         published=_published(config, record) if has_tables else None,
     )
+
+
+def percent(done: float, total: float) -> int:
+    """A share, full only when nothing is left.
+
+    Examples:
+        >>> percent(999, 1000), percent(1000, 1000), percent(0, 0)
+        (99, 100, 100)
+    """
+    return 100 if done >= total else int(100 * done / total)
 
 
 def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:

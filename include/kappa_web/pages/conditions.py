@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kappa.control.overview import percent
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.events import Event
 from kappa.replay.stages import Stage
 from kappa_web.pages.board import BoardFacts
-from kappa_web.pages.words import percent
 
 
 @dataclass(frozen=True, kw_only=True)

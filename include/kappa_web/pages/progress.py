@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kappa.control import approval
+from kappa.control.overview import percent
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.events import STAGE_OF
 from kappa.replay.stages import STAGES, Stage
 from kappa.verify.measurements import outcome
-from kappa_web.pages import words
 from kappa_web.pages.board import BoardFacts
 
 #: What has happened when a stage is reached.
@@ -31,7 +31,7 @@ def of(record: TopologyRecord, facts: BoardFacts) -> dict[str, Any]:
     return {
         "facts": facts,
         "steps": _steps(record, epoch),
-        "percent": words.percent(facts.done, facts.total),
+        "percent": percent(facts.done, facts.total),
         "is_bulk": facts.total > 0,
         "outcome": outcome(epoch),
         "rejected": approval.described(epoch.rejected)

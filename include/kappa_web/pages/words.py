@@ -84,13 +84,3 @@ def stamp(at: datetime) -> str:
 def text(value: object) -> str:
     """A value from outside, with invisible characters written out."""
     return visible(str(value))
-
-
-def percent(done: float, total: float) -> int:
-    """A share, full only when nothing is left.
-
-    Examples:
-        >>> percent(999, 1000), percent(1000, 1000), percent(0, 0)
-        (99, 100, 100)
-    """
-    return 100 if done >= total else int(100 * done / total)
